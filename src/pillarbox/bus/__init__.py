@@ -1,0 +1,1 @@
+"""Message buses, one skeleton each."""

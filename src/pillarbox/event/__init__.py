@@ -1,0 +1,1 @@
+"""Events, aggregates and envelopes: values and rules, no I/O."""

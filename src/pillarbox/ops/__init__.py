@@ -1,0 +1,1 @@
+"""One service that reads the state of deliveries and acts on it."""

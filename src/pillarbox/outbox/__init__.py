@@ -1,0 +1,1 @@
+"""The outbox: its table, and the ways into it."""

@@ -1,0 +1,217 @@
+"""The tables of the outbox, as SQLAlchemy metadata.
+
+Column order is not cosmetic: `txid` stands before `seq`, because PostgreSQL evaluates defaults in
+column order and the projector relies on a row's transaction id being drawn before its number.
+Wide fixed-size columns come first, so that a row holds no padding.
+"""
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DefaultClause,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Sequence,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.sql.schema import SchemaConst
+
+from pillarbox.outbox.types import (
+    EventIdType,
+    NextNumber,
+    TransactionId,
+    TransactionIdType,
+    UtcTime,
+)
+
+SCHEMA_VERSION = 1
+DEFAULT_SHARDS = 64
+
+# A row that nothing keeps from being sent: the only rows the claim index holds.
+CLAIMABLE = "status = 'NEW' AND set_aside IS NULL"
+SET_ASIDE = "set_aside IS NOT NULL"
+TROUBLED = "status IN ('FAILED', 'DEAD')"
+
+metadata = MetaData()
+Sequence("outbox_seq", metadata=metadata)
+
+_BIG = BigInteger().with_variant(Integer, "sqlite")
+_TXID = TransactionIdType().with_variant(BigInteger, "sqlite")
+# Binary collation: identifiers compare as bytes, quickly and alike on every server.
+_TENANT = String(64, collation="C").with_variant(String(64), "sqlite")
+_KEY = String(255, collation="C").with_variant(String(255), "sqlite")
+_NUMBERS = ARRAY(BigInteger).with_variant(JSON, "sqlite")
+
+
+def _partial(name: str, *columns: Any, where: str) -> Index:
+    """Make an index that a row leaves as soon as the condition no longer holds."""
+    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
+
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("txid", _TXID, server_default=TransactionId()),
+    Column("seq", _BIG, nullable=False, server_default=NextNumber("outbox_seq")),
+    Column("occurred_at", UtcTime, nullable=False),
+    Column("created_at", UtcTime, nullable=False, server_default=func.now()),
+    Column("deliver_at", UtcTime),
+    Column("expires_at", UtcTime),
+    Column("retry_after", UtcTime),
+    Column("published_at", UtcTime),
+    Column("aggregate_version", _BIG),
+    Column("event_number", Integer),
+    Column("shard_hash", Integer, nullable=False),
+    Column("schema_version", Integer, nullable=False, server_default="1"),
+    Column("retry_count", Integer, nullable=False, server_default="0"),
+    Column("id", EventIdType, nullable=False),
+    Column("tenant_id", _TENANT, nullable=False, server_default="default"),
+    Column("status", String(10), nullable=False, server_default="NEW"),
+    Column("set_aside", String(8)),
+    Column("event_type", String(255), nullable=False),
+    Column("topic", String(249), nullable=False),
+    Column("key", _KEY, nullable=False),
+    Column("aggregate_type", String(255)),
+    Column("aggregate_id", String(255)),
+    Column("routing_key", String(255)),
+    Column("schema_id", String(255)),
+    Column("error_class", String(100)),
+    Column("error_message", Text),
+    Column("event_metadata", JSON, nullable=False, server_default="{}"),
+    Column("content_type", String(255), nullable=False, server_default="application/json"),
+    Column("payload", JSON(none_as_null=True)),
+    Column("payload_bytes", LargeBinary),
+    PrimaryKeyConstraint("tenant_id", "id", name="pk_outbox"),
+    CheckConstraint(
+        "status IN ('NEW', 'PUBLISHING', 'SENT', 'FAILED', 'DEAD')", name="ck_outbox_status"
+    ),
+    CheckConstraint("set_aside IN ('key', 'later', 'topic')", name="ck_outbox_set_aside"),
+    CheckConstraint("payload IS NULL OR payload_bytes IS NULL", name="ck_outbox_one_payload"),
+    _partial("ix_outbox_claim", text("(shard_hash & 63)"), "tenant_id", "seq", where=CLAIMABLE),
+    _partial("ix_outbox_txid", "txid", where=CLAIMABLE),
+    _partial("ix_outbox_set_aside", "tenant_id", "key", "seq", where=SET_ASIDE),
+    _partial("ix_outbox_due", "deliver_at", where="set_aside = 'later'"),
+    _partial("ix_outbox_processing", "status", "retry_after", where="status = 'FAILED'"),
+    _partial("ix_tenant_id_status", "tenant_id", "status", where=TROUBLED),
+    _partial("ix_outbox_topic", "topic", where=TROUBLED),
+)
+
+outbox_settings = Table(
+    "outbox_settings",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False, server_default="1"),
+    Column("schema_version", Integer, nullable=False),
+    Column("shard_count", Integer, nullable=False, server_default=str(DEFAULT_SHARDS)),
+    Column("shard_hash", String(32), nullable=False, server_default="sha256-16"),
+    Column("layout", String(11), nullable=False, server_default="plain"),
+    # Numbers the rows where a composite primary key leaves no room for a sequence (SQLite).
+    Column("last_seq", _BIG, nullable=False, server_default="0"),
+    CheckConstraint("id = 1", name="ck_outbox_settings_one_row"),
+    CheckConstraint(
+        "shard_count BETWEEN 1 AND 1024 AND (shard_count & (shard_count - 1)) = 0",
+        name="ck_outbox_settings_shard_count",
+    ),
+    CheckConstraint("layout IN ('plain', 'partitioned')", name="ck_outbox_settings_layout"),
+)
+
+outbox_member = Table(
+    "outbox_member",
+    metadata,
+    Column("member_id", EventIdType, primary_key=True),
+    Column("scope", String(255), nullable=False),
+    Column("service", String(255), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("process_id", Integer, nullable=False),
+    Column("version", String(32), nullable=False),
+    Column("started_at", UtcTime, nullable=False, server_default=func.now()),
+    Column("seen_at", UtcTime, nullable=False, server_default=func.now()),
+)
+
+outbox_lease = Table(
+    "outbox_lease",
+    metadata,
+    Column("scope", String(255), primary_key=True),
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("member_id", EventIdType),
+    Column("epoch", _BIG, nullable=False, server_default="0"),
+    Column("expires_at", UtcTime),
+)
+
+outbox_claim = Table(
+    "outbox_claim",
+    metadata,
+    Column("claim_id", EventIdType, primary_key=True),
+    Column("member_id", EventIdType, nullable=False),
+    Column("claimed_at", UtcTime, nullable=False, server_default=func.now()),
+    Column("scope", String(255), nullable=False),
+    Column("shards", _NUMBERS, nullable=False),
+    Column("epochs", _NUMBERS, nullable=False),
+    Column("seqs", _NUMBERS, nullable=False),
+)
+
+outbox_claim_end = Table(
+    "outbox_claim_end",
+    metadata,
+    Column("claim_id", EventIdType, primary_key=True),
+    Column("ended_at", UtcTime, nullable=False, server_default=func.now()),
+)
+
+outbox_blocked_key = Table(
+    "outbox_blocked_key",
+    metadata,
+    Column("tenant_id", _TENANT, primary_key=True),
+    Column("key", _KEY, primary_key=True),
+    Column("event_id", EventIdType, nullable=False),
+    Column("blocked_at", UtcTime, nullable=False, server_default=func.now()),
+    Column("retry_after", UtcTime),
+    Index("ix_outbox_blocked_key_retry_after", "retry_after"),
+)
+
+outbox_control = Table(
+    "outbox_control",
+    metadata,
+    Column("tenant_id", _TENANT, primary_key=True),
+    Column("topic", String(249), primary_key=True),
+    Column("paused", SmallInteger, nullable=False, server_default="0"),
+    Column("events_per_second", Integer),
+    Column("changed_at", UtcTime, nullable=False, server_default=func.now()),
+)
+
+outbox_audit = Table(
+    "outbox_audit",
+    metadata,
+    Column("audit_id", EventIdType, primary_key=True),
+    Column("tenant_id", _TENANT, nullable=False),
+    Column("at", UtcTime, nullable=False, server_default=func.now()),
+    Column("actor", String(255), nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("subject", JSON, nullable=False),
+    Column("affected", _BIG, nullable=False),
+)
+
+TENANT_TABLES = (outbox, outbox_blocked_key, outbox_audit)
+
+
+def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
+    """Copy the tables into a user's metadata, so that `create_all` and Alembic know them."""
+    for table in metadata.sorted_tables:
+        table.to_metadata(target, schema=schema or SchemaConst.RETAIN_SCHEMA)
+    Sequence("outbox_seq", schema=schema, metadata=target)
+    if schema is not None:
+        seq = target.tables[f"{schema}.outbox"].c.seq
+        seq.server_default = DefaultClause(NextNumber(f"{schema}.outbox_seq"))
+    return target

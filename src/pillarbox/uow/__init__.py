@@ -1,0 +1,1 @@
+"""The unit of work: one transaction for data and events."""
