@@ -1,0 +1,127 @@
+"""Talk to the guardian process that owns a server."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pillarbox.servers import guardian
+from pillarbox.servers.account import Account, temporary_root
+from pillarbox.servers.errors import ServerFailed
+
+_CLOSE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program to run, with what it adds to the environment."""
+
+    argv: Sequence[str | Path]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Custody:
+    """One server's folder and processes; both end with `close` or with this process.
+
+    Calls are safe from several threads. Nothing survives a kill -9 of this process.
+    """
+
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], account: Account | None
+    ) -> None:
+        self._name = name
+        self._process = process
+        self._account = account
+        self._lock = threading.Lock()
+        self.folder = Path(self._read()["folder"])
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        *,
+        account: Account | None,
+        folder: Path | None,
+        end_signal: int,
+        end_seconds: float,
+    ) -> Self:
+        """Start a guardian; without a folder it makes one and removes it at the end."""
+        settings = {
+            "prefix": f"pillarbox-{name}-",
+            "within": str(temporary_root(account)),
+            "folder": None if folder is None else str(folder),
+            "uid": account and account.uid,
+            "gid": account and account.gid,
+            "end_signal": end_signal,
+            "end_seconds": end_seconds,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guardian.__file__, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # the terminal's Ctrl-C is for the parent alone
+        )
+        return cls(name, process, account)
+
+    def spawn(self, command: Command, log: Path) -> int:
+        """Run a program in the folder, as the server's main process; return its id."""
+        request = {
+            "op": "spawn",
+            "argv": [str(argument) for argument in command.argv],
+            "env": {**os.environ, **command.env},
+            "cwd": str(self.folder),
+            "log": str(log),
+            "uid": self._account and self._account.uid,
+            "gid": self._account and self._account.gid,
+        }
+        return int(self._ask(request)["pid"])
+
+    def returncode(self) -> int | None:
+        """Return how the main process ended; None while it runs."""
+        code: int | None = self._ask({"op": "status"})["returncode"]
+        return code
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every process of the server; with SIGKILL, wait until they are gone."""
+        self._ask({"op": "signal", "signal": int(number)})
+
+    def stop(self, number: int, seconds: float) -> None:
+        """Ask the main process to end, wait, then kill whatever is left."""
+        self._ask({"op": "stop", "signal": int(number), "seconds": seconds})
+
+    def close(self) -> None:
+        """End every process, remove the folder, end the guardian."""
+        with self._lock:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):
+                        pipe.close()
+        self._process.wait(_CLOSE_SECONDS)
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            pipe = self._process.stdin
+            if pipe is None or pipe.closed:
+                raise ServerFailed(self._name, "is not running")
+            try:
+                pipe.write(json.dumps(request).encode() + b"\n")
+                pipe.flush()
+            except BrokenPipeError as broken:
+                raise ServerFailed(self._name, "lost its guardian process") from broken
+            answer = self._read()
+        if "error" in answer:
+            raise ServerFailed(self._name, f"could not be run: {answer['error']}")
+        return answer
+
+    def _read(self) -> dict[str, Any]:
+        line = self._process.stdout.readline() if self._process.stdout else b""
+        if not line:
+            raise ServerFailed(self._name, "lost its guardian process")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

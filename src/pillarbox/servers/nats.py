@@ -1,0 +1,57 @@
+"""Run NATS with JetStream."""
+
+import json
+import secrets
+from pathlib import Path
+from typing import Final
+
+from pillarbox.servers.custody import Command
+from pillarbox.servers.locate import find_nats
+from pillarbox.servers.ports import LOOPBACK
+from pillarbox.servers.server import Server
+from pillarbox.servers.wire import ask
+
+# Every acknowledged message is on disk: a kill of the machine loses none.
+_CONFIG: Final = """\
+server_name: {name}
+listen: "{host}:{port}"
+jetstream {{
+  store_dir: "{store}"
+  sync_interval: always
+}}
+"""
+
+
+class Nats(Server):
+    """NATS with JetStream, which writes to disk before it acknowledges."""
+
+    name = "nats"
+
+    def __init__(self, *, folder: Path | None = None, port: int | None = None) -> None:
+        super().__init__(folder=folder, ports={} if port is None else {"client": port})
+        self._server_name = f"pillarbox-{secrets.token_hex(8)}"
+        self._program = Path()
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        return f"nats://{LOOPBACK}:{self.port}"
+
+    def _locate(self) -> None:
+        self._program = find_nats()
+
+    def _prepare(self) -> None:
+        config = _CONFIG.format(
+            name=self._server_name, host=LOOPBACK, port=self.port, store=self.folder / "data"
+        )
+        (self.folder / "nats.conf").write_text(config, encoding="utf-8")
+
+    def _command(self) -> Command:
+        return Command((self._program, "-c", self.folder / "nats.conf"))
+
+    def _probe(self) -> str | None:
+        greeting = ask(self.port, b"", lambda answer: answer.endswith(b"\r\n"))
+        info = json.loads(greeting.removeprefix(b"INFO "))
+        if info["server_name"] != self._server_name or not info.get("jetstream"):
+            return None
+        return str(info["version"])

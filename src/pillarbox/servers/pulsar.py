@@ -1,0 +1,170 @@
+"""Run a standalone Pulsar."""
+
+import http.client
+import json
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pillarbox.servers.custody import Command
+from pillarbox.servers.locate import PULSAR_VERSION, find_java, find_pulsar
+from pillarbox.servers.ports import LOOPBACK
+from pillarbox.servers.server import Server
+
+_ASK_SECONDS: Final = 10.0
+_OPENED: Final = (
+    "java.base/java.io",
+    "java.base/java.util.zip",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+    "java.base/java.nio",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+)
+_METADATA: Final = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
+_DRIVERS: Final = (
+    f"-Dbookkeeper.metadata.bookie.drivers={_METADATA}BookieDriver",
+    f"-Dbookkeeper.metadata.client.drivers={_METADATA}ClientDriver",
+)
+_JAVA: Final = (
+    "-Xms256m",
+    "-XX:MaxDirectMemorySize=768m",
+    "-XX:+UseG1GC",
+    "-XX:+PerfDisableSharedMem",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dlog4j2.is.webapp=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "--enable-native-access=ALL-UNNAMED",
+)
+_LOGGING: Final = """\
+<Configuration status="ERROR">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d %p %c{1} %m%n"/></Console>
+  </Appenders>
+  <Loggers>
+    <Root level="WARN"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+class Pulsar(Server):
+    """Pulsar with one bookie; it deduplicates and writes to disk before it acknowledges.
+
+    Settings are those of `standalone.conf` and win over ours.
+    """
+
+    name = "pulsar"
+    port_names = ("client", "web", "bookie")
+    ready_seconds = 120.0
+    stop_seconds = 30.0
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, str | float] | None = None,
+        memory: str = "768m",
+        folder: Path | None = None,
+        port: int | None = None,
+    ) -> None:
+        super().__init__(folder=folder, ports={} if port is None else {"client": port})
+        self._settings = dict(settings or {})
+        self._memory = memory
+        # Its metadata carry the cluster's name, so a kept folder needs the same name again.
+        self._cluster = "pillarbox" if folder else f"pillarbox-{secrets.token_hex(8)}"
+        self._jars = Path()
+        self._java = Path()
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        return f"pulsar://{LOOPBACK}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """The address of the admin interface."""
+        return f"http://{LOOPBACK}:{self._ports['web']}"
+
+    def _locate(self) -> None:
+        self._jars = find_pulsar()
+        self._java = find_java(self.name)
+
+    def _prepare(self) -> None:
+        text = "".join(f"{name}={value}\n" for name, value in self._properties().items())
+        (self.folder / "standalone.conf").write_text(text, encoding="utf-8")
+        (self.folder / "log4j2.xml").write_text(_LOGGING, encoding="utf-8")
+
+    def _properties(self) -> dict[str, str | float]:
+        return {
+            "clusterName": self._cluster,
+            "bindAddress": LOOPBACK,
+            "advertisedAddress": LOOPBACK,
+            "brokerServicePort": self.port,
+            "webServicePort": self._ports["web"],
+            # Without these two the bookie listens on all interfaces, on a port of its choice.
+            "listeningInterface": "lo",
+            "allowEphemeralPorts": "true",
+            "allowLoopback": "true",
+            "managedLedgerDefaultEnsembleSize": 1,
+            "managedLedgerDefaultWriteQuorum": 1,
+            "managedLedgerDefaultAckQuorum": 1,
+            "brokerDeduplicationEnabled": "true",
+            "journalSyncData": "true",
+            "journalMaxGroupWaitMSec": 1,
+            "diskUsageThreshold": 0.99,
+            "diskUsageWarnThreshold": 0.99,
+            "brokerDeleteInactiveTopicsEnabled": "false",
+            "webSocketServiceEnabled": "false",
+            "loadBalancerEnabled": "false",
+            "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+            "brokerShutdownTimeoutMs": 10_000,
+            "numIOThreads": 4,
+            "numHttpServerThreads": 4,
+            "dbStorage_writeCacheMaxSizeMb": 64,
+            "dbStorage_readAheadCacheMaxSizeMb": 32,
+            "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            **self._settings,
+        }
+
+    def _command(self) -> Command:
+        opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
+        logging = f"-Dlog4j.configurationFile={self.folder / 'log4j2.xml'}"
+        jvm = (self._java, f"-Xmx{self._memory}", *_JAVA, *_DRIVERS, *opened, logging)
+        starter = ("-cp", f"{self._jars}/*", "org.apache.pulsar.PulsarStandaloneStarter")
+        config: tuple[str | Path, ...] = (
+            "-c",
+            self.folder / "standalone.conf",
+            "-nfw",
+            "-nss",
+            "-a",
+            LOOPBACK,
+        )
+        places: tuple[str | Path, ...] = (
+            "--metadata-dir",
+            self.folder / "metadata",
+            "--bookkeeper-dir",
+            self.folder / "bookkeeper",
+            "--bookkeeper-port",
+            str(self._ports["bookie"]),
+        )
+        return Command((*jvm, *starter, *config, *places))
+
+    def _probe(self) -> str | None:
+        try:
+            clusters = json.loads(self._get("/admin/v2/clusters"))
+            if self._cluster not in clusters or self._get("/admin/v2/brokers/health") != b"ok":
+                return None
+        except (http.client.HTTPException, json.JSONDecodeError):
+            return None
+        return PULSAR_VERSION
+
+    def _get(self, path: str) -> bytes:
+        # Not urllib, which would ask a proxy of the environment.
+        connection = http.client.HTTPConnection(LOOPBACK, self._ports["web"], timeout=_ASK_SECONDS)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read()
+        finally:
+            connection.close()
