@@ -54,7 +54,12 @@ def reachable(path: Path) -> bool:
     needed = stat.S_IXOTH | stat.S_IROTH
     if resolved.stat().st_mode & needed != needed:
         return False
-    return all(folder.stat().st_mode & stat.S_IXOTH for folder in resolved.parents)
+    return all(map(searchable, resolved.parents))
+
+
+def searchable(folder: Path) -> bool:
+    """Tell whether any user can go through a folder."""
+    return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 def readable_copy(package: Path, into: Path) -> Path:

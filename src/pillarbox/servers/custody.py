@@ -1,5 +1,6 @@
 """Talk to the guardian process that owns a server."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -39,6 +40,7 @@ class Custody:
         self._process = process
         self._account = account
         self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
         self.folder = Path(self._read()["folder"])
 
     @classmethod
@@ -109,12 +111,15 @@ class Custody:
             pipe = self._process.stdin
             if pipe is None or pipe.closed:
                 raise ServerFailed(self._name, "is not running")
+            number = next(self._numbers)
             try:
-                pipe.write(json.dumps(request).encode() + b"\n")
+                pipe.write(json.dumps({"number": number, **request}).encode() + b"\n")
                 pipe.flush()
             except BrokenPipeError as broken:
                 raise ServerFailed(self._name, "lost its guardian process") from broken
-            answer = self._read()
+            # A Ctrl-C may have left the answer to an earlier request unread.
+            while (answer := self._read())["number"] != number:
+                pass
         if "error" in answer:
             raise ServerFailed(self._name, f"could not be run: {answer['error']}")
         return answer

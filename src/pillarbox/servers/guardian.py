@@ -152,11 +152,21 @@ class Guardian:
 
     def _left(self, killed: set[int]) -> list[int]:
         # A zombie counts as left: threads of a dying server hold its ports until it is reaped.
-        self._returncode()
-        for pid in killed - {self.main.pid if self.main else 0}:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        self._reap()
         return [pid for pid in killed if _exists(pid)]
+
+    def _reap(self) -> None:
+        """Collect every child that ended; orphans of the server are our children as well."""
+        if not _LINUX:
+            self._returncode()  # there, init collects the orphans
+            return
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, options)) is not None:
+                if self.main is not None and ended.si_pid == self.main.pid:
+                    self.main.poll()  # Popen must see the status itself
+                else:
+                    os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _exists(pid: int) -> bool:
@@ -253,7 +263,7 @@ def main() -> None:
     try:
         _write({"folder": str(guardian.folder)})
         for request in _requests(parent):
-            _write(guardian.answer(request))
+            _write({"number": request["number"], **guardian.answer(request)})
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         guardian.close()

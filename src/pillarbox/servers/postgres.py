@@ -5,8 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pillarbox.servers.account import Account, reachable, readable_copy, unprivileged_account
+from pillarbox.servers.account import (
+    Account,
+    reachable,
+    readable_copy,
+    searchable,
+    unprivileged_account,
+)
 from pillarbox.servers.custody import Command
+from pillarbox.servers.errors import ServerUnavailable
 from pillarbox.servers.locate import find_postgres
 from pillarbox.servers.ports import LOOPBACK
 from pillarbox.servers.server import Server
@@ -89,9 +96,17 @@ class Postgres(Server):
 
     def _locate(self) -> None:
         self._programs = find_postgres(self.major)
+        try:
+            import psycopg  # noqa: F401, PLC0415 - needs libpq, which only this server needs
+        except ImportError as missing:
+            remedy = "run `pip install 'psycopg[binary]'`"
+            raise ServerUnavailable(self.name, "psycopg finds no libpq", remedy) from missing
 
     def _prepare(self) -> None:
-        if self._account() is not None and not reachable(self._programs / "postgres"):
+        account = self._account()
+        if account is not None and not all(map(searchable, self.folder.parents)):
+            raise self._failure(f"runs as {account.name}, who cannot reach {self.folder}")
+        if account is not None and not reachable(self._programs / "postgres"):
             # E.g. a virtual environment in root's home: our unprivileged user cannot go there.
             package = self._programs.parent.parent
             copy = readable_copy(package, self.folder / "programs")

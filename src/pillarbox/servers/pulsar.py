@@ -131,25 +131,13 @@ class Pulsar(Server):
     def _command(self) -> Command:
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
         logging = f"-Dlog4j.configurationFile={self.folder / 'log4j2.xml'}"
-        jvm = (self._java, f"-Xmx{self._memory}", *_JAVA, *_DRIVERS, *opened, logging)
-        starter = ("-cp", f"{self._jars}/*", "org.apache.pulsar.PulsarStandaloneStarter")
-        config: tuple[str | Path, ...] = (
-            "-c",
-            self.folder / "standalone.conf",
-            "-nfw",
-            "-nss",
-            "-a",
-            LOOPBACK,
-        )
-        places: tuple[str | Path, ...] = (
-            "--metadata-dir",
-            self.folder / "metadata",
-            "--bookkeeper-dir",
-            self.folder / "bookkeeper",
-            "--bookkeeper-port",
-            str(self._ports["bookie"]),
-        )
-        return Command((*jvm, *starter, *config, *places))
+        argv: list[str | Path] = [self._java, f"-Xmx{self._memory}", *_JAVA, *_DRIVERS]
+        argv += [*opened, logging, "-cp", f"{self._jars}/*"]
+        argv += ["org.apache.pulsar.PulsarStandaloneStarter", "-nfw", "-nss", "-a", LOOPBACK]
+        argv += ["-c", self.folder / "standalone.conf", "--metadata-dir", self.folder / "metadata"]
+        argv += ["--bookkeeper-dir", self.folder / "bookkeeper"]
+        argv += ["--bookkeeper-port", str(self._ports["bookie"])]
+        return Command(argv)
 
     def _probe(self) -> str | None:
         try:
