@@ -5,6 +5,7 @@ column order and the projector relies on a row's transaction id being drawn befo
 Wide fixed-size columns come first, so that a row holds no padding.
 """
 
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -44,6 +45,8 @@ DEFAULT_SHARDS = 64
 CLAIMABLE = "status = 'NEW' AND set_aside IS NULL"
 SET_ASIDE = "set_aside IS NOT NULL"
 TROUBLED = "status IN ('FAILED', 'DEAD')"
+# PUBLISHING stands in the column only with claim="row"; the view finds it by this index.
+UNSETTLED = "status IN ('PUBLISHING', 'FAILED', 'DEAD')"
 
 metadata = MetaData()
 Sequence("outbox_seq", metadata=metadata)
@@ -105,7 +108,7 @@ outbox = Table(
     _partial("ix_outbox_set_aside", "tenant_id", "key", "seq", where=SET_ASIDE),
     _partial("ix_outbox_due", "deliver_at", where="set_aside = 'later'"),
     _partial("ix_outbox_processing", "status", "retry_after", where="status = 'FAILED'"),
-    _partial("ix_tenant_id_status", "tenant_id", "status", where=TROUBLED),
+    _partial("ix_tenant_id_status", "tenant_id", "status", where=UNSETTLED),
     _partial("ix_outbox_topic", "topic", where=TROUBLED),
 )
 
@@ -193,8 +196,8 @@ outbox_control = Table(
 outbox_audit = Table(
     "outbox_audit",
     metadata,
+    Column("tenant_id", _TENANT, primary_key=True),
     Column("audit_id", EventIdType, primary_key=True),
-    Column("tenant_id", _TENANT, nullable=False),
     Column("at", UtcTime, nullable=False, server_default=func.now()),
     Column("actor", String(255), nullable=False),
     Column("action", String(32), nullable=False),
@@ -203,7 +206,7 @@ outbox_audit = Table(
     Column("affected", _BIG, nullable=False),
 )
 
-TENANT_TABLES = (outbox, outbox_blocked_key, outbox_audit)
+TENANT_TABLES = (outbox, outbox_blocked_key, outbox_control, outbox_audit)
 
 
 def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
@@ -215,3 +218,11 @@ def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
         seq = target.tables[f"{schema}.outbox"].c.seq
         seq.server_default = DefaultClause(NextNumber(f"{schema}.outbox_seq"))
     return target
+
+
+@cache
+def outbox_in(schema: str | None) -> Table:
+    """Return the outbox table as it stands in a schema."""
+    return (
+        outbox if schema is None else attach(MetaData(), schema=schema).tables[f"{schema}.outbox"]
+    )

@@ -1,0 +1,204 @@
+"""What one session's running transaction will record, and the moment it does.
+
+Rows are written once, just before the outermost commit, after all business rows. Savepoints are
+respected: what was added or raised inside one that rolls back is forgotten. After a rollback an
+event stays with its aggregate exactly when the aggregate keeps its state: a new or a plain object
+does, a loaded one is reverted by the session. `listeners.py` calls these methods.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import inspect
+from sqlalchemy.orm import Session, SessionTransaction, object_session
+
+from pillarbox.errors import UnitOfWorkError
+from pillarbox.event.aggregate import (
+    AggregateRoot,
+    RaisedEvent,
+    forget_events,
+    next_raise_number,
+    raised_events,
+    watch_events,
+)
+from pillarbox.outbox.mapped import is_mapped, raise_version, raiser_of, version_of
+from pillarbox.outbox.row import EventRow, row_of_raised
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.outbox.wakeup import wakeup_of
+from pillarbox.outbox.write import write_events
+from pillarbox.tenancy import DEFAULT_TENANT
+
+SETTINGS: Final = "pillarbox"
+TENANT: Final = "pillarbox.tenant"
+_CAPTURE: Final = "pillarbox.capture"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where a transaction or savepoint began: what came later belongs to it."""
+
+    raise_number: int
+    rows: int
+    aggregates: tuple[AggregateRoot, ...]
+
+
+class SessionCapture:
+    """Collect the events of one session, from aggregates and from manual adds."""
+
+    def __init__(self, session: Session, settings: CaptureSettings) -> None:
+        self.session = session
+        self.settings = settings
+        self.transaction_id: str | None = None
+        self._rows: list[EventRow] = []
+        self._aggregates: dict[int, AggregateRoot] = {}
+        self._written: dict[int, AggregateRoot] = {}
+        self._versions: dict[int, tuple[AggregateRoot, Any]] = {}
+        self._captured: set[int] = set()
+        self._marks: dict[SessionTransaction, _Mark] = {}
+        self._committed = False
+        self._join_running_transaction()
+
+    def add(self, rows: Iterable[EventRow]) -> None:
+        """Buffer rows that were added by hand; they are written just before the commit."""
+        self._rows.extend(rows)
+
+    def track(self, aggregate: AggregateRoot) -> None:
+        """Record this aggregate's events at the commit; harmless when it is tracked already."""
+        self._aggregates[id(aggregate)] = aggregate
+
+    def watch(self, aggregate: AggregateRoot) -> None:
+        """Track an aggregate of this session as soon as it has raised an event."""
+        watch_events(aggregate, self.track)
+
+    def began(self, transaction: SessionTransaction) -> None:
+        """Note where a transaction or a savepoint begins."""
+        self._marks[transaction] = _Mark(
+            next_raise_number(), len(self._rows), tuple(self._aggregates.values())
+        )
+
+    def _join_running_transaction(self) -> None:
+        """Note the transaction and the savepoints that began before this capture was made."""
+        running = self.session.get_nested_transaction() or self.session.get_transaction()
+        while running is not None:
+            self.began(running)
+            running = running.parent
+
+    def about_to_flush(self) -> None:
+        """Note which aggregates the flush may write, with their versions before it."""
+        for instance in self.session.new:
+            if isinstance(instance, AggregateRoot):
+                self._written[id(instance)] = instance
+        for instance in self.session.dirty:
+            if isinstance(instance, AggregateRoot) and id(instance) not in self._versions:
+                self._versions[id(instance)] = (instance, version_of(instance))
+
+    def write(self) -> None:
+        """Write everything that waits, after the business rows; repeated, only what is new."""
+        self.session.flush()
+        aggregates = [found for found in self._aggregates.values() if self._uncaptured(found)]
+        if not aggregates and not self._rows:
+            return
+        self._raise_versions(aggregates)
+        rows = [row for aggregate in aggregates for row in self._rows_of(aggregate)]
+        rows = sorted(self._rows + rows, key=lambda row: row.raise_number)
+        connection = self.session.connection()
+        self.transaction_id = write_events(connection, rows, schema=self.settings.schema)
+        self._captured.update(row.raise_number for row in rows)
+        self._rows.clear()
+
+    def committed(self) -> None:
+        """Note that the outermost transaction committed."""
+        self._committed = True
+
+    def rolled_back(self, transaction: SessionTransaction) -> None:
+        """Forget what was added and raised since a savepoint began."""
+        mark = self._marks.pop(transaction, None)
+        if mark is None:
+            return
+        for aggregate in self._aggregates.values():
+            forget_events(aggregate, lambda raised: raised.number >= mark.raise_number)
+        del self._rows[mark.rows :]
+        self._aggregates = {id(aggregate): aggregate for aggregate in mark.aggregates}
+
+    def ended(self, transaction: SessionTransaction) -> None:
+        """Take leave of a transaction: recorded events are done with, others stay or go."""
+        if transaction.nested or transaction not in self._marks:
+            return  # a savepoint's mark is needed still: its rollback is told after its end
+        mark = self._marks[transaction]
+        for aggregate in self._aggregates.values():
+            forget_events(aggregate, self._done_with(aggregate, mark))
+        if self._committed and self._captured:
+            wakeup_of(self.session.get_bind()).tell()
+        self._reset()
+
+    def _done_with(self, aggregate: AggregateRoot, mark: _Mark) -> Callable[[RaisedEvent], bool]:
+        captured, since = self._captured, mark.raise_number
+        if self._committed:
+            return lambda raised: raised.number in captured
+        reverted = is_mapped(aggregate) and inspect(aggregate).key is not None
+        return lambda raised: reverted and raised.number >= since
+
+    def _reset(self) -> None:
+        self._committed = False
+        self._marks.clear()
+        for notes in (self._rows, self._aggregates, self._written, self._versions, self._captured):
+            notes.clear()
+
+    def _uncaptured(self, aggregate: AggregateRoot) -> list[RaisedEvent]:
+        return [r for r in raised_events(aggregate) if r.number not in self._captured]
+
+    def _raise_versions(self, aggregates: list[AggregateRoot]) -> None:
+        """Give aggregates that raised events a new version even when no column changed."""
+        for aggregate in aggregates:
+            if not is_mapped(aggregate):
+                continue
+            if object_session(aggregate) is not self.session:
+                raise UnitOfWorkError(
+                    f"{type(aggregate).__name__} raised events but is not in the session that "
+                    "commits, so its changes would be lost; save it with "
+                    "`await uow.repository(…).save(…)` or `session.add(…)` first"
+                )
+            if not self._was_written(aggregate):
+                raise_version(aggregate)
+                self._written[id(aggregate)] = aggregate
+        self.session.flush()
+
+    def _was_written(self, aggregate: AggregateRoot) -> bool:
+        if inspect(aggregate).deleted or id(aggregate) in self._written:
+            return True
+        before = self._versions.get(id(aggregate))
+        return before is not None and before[1] != version_of(aggregate)
+
+    def _rows_of(self, aggregate: AggregateRoot) -> list[EventRow]:
+        tenant_id = self.tenant_id()
+        raiser = raiser_of(aggregate)
+        already = len([r for r in raised_events(aggregate) if r.number in self._captured])
+        return [
+            row_of_raised(raised, raiser, number, self.settings, tenant_id)
+            for number, raised in enumerate(self._uncaptured(aggregate), start=already + 1)
+        ]
+
+    def tenant_id(self) -> str:
+        """Return the tenant that this session works for."""
+        named: str = self.session.info.get(TENANT, DEFAULT_TENANT)
+        return self.settings.tenancy.resolve(named, "recording an event")
+
+
+def capture_of(session: Session) -> SessionCapture | None:
+    """Return a session's capture, made on first use when its sessionmaker collects events."""
+    found: SessionCapture | None = session.info.get(_CAPTURE)
+    if found is None and SETTINGS in session.info:
+        return make_capture(session, session.info[SETTINGS])
+    return found
+
+
+def make_capture(session: Session, settings: CaptureSettings) -> SessionCapture:
+    """Give a session a capture, or return the one it has."""
+    found: SessionCapture | None = session.info.get(_CAPTURE)
+    if found is None:
+        found = session.info[_CAPTURE] = SessionCapture(session, settings)
+        for instance in (*session.new, *session.identity_map.values()):
+            if isinstance(instance, AggregateRoot):
+                found.watch(instance)
+    return found

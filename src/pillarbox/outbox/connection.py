@@ -1,0 +1,99 @@
+"""What a bare connection's running transaction will record."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from pillarbox.errors import InvalidConfig
+from pillarbox.outbox.row import EventRow
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.outbox.wakeup import wakeup_of
+from pillarbox.outbox.write import write_events
+
+_OPTION: Final = "pillarbox_capture"
+_COMMITTING: Final = "pillarbox_committing"
+
+
+class ConnectionCapture:
+    """Buffer the rows of one connection until just before its commit."""
+
+    def __init__(self, connection: Connection, settings: CaptureSettings) -> None:
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            raise InvalidConfig(
+                "isolation_level",
+                "is AUTOCOMMIT, so that no transaction holds data and event together",
+                "use a connection with transactions",
+            )
+        self._connection = connection
+        self._settings = settings
+        self._rows: list[EventRow] = []
+        self._savepoints: dict[str, int] = {}
+        _tell_after_commit(connection.engine)
+        event.listen(connection, "commit", self._about_to_commit)
+        event.listen(connection, "rollback", self._rolled_back)
+        event.listen(connection, "savepoint", self._savepoint_began)
+        event.listen(connection, "rollback_savepoint", self._savepoint_rolled_back)
+
+    def add(self, rows: Iterable[EventRow]) -> None:
+        """Buffer rows; they are written just before the commit."""
+        if not self._connection.in_transaction():
+            self._connection.begin()  # without one, `commit()` would have nothing to do
+        self._rows.extend(rows)
+
+    def write(self) -> None:
+        """Write what waits."""
+        if self._rows:
+            write_events(self._connection, self._rows, schema=self._settings.schema)
+            self._rows.clear()
+
+    def _about_to_commit(self, connection: Connection) -> None:
+        if self._rows:
+            self.write()
+            connection.info[_COMMITTING] = True
+
+    def _rolled_back(self, connection: Connection) -> None:
+        connection.info.pop(_COMMITTING, None)
+        self._rows.clear()
+        self._savepoints.clear()
+
+    def _savepoint_began(self, connection: Connection, name: str | None) -> None:
+        del connection
+        self._savepoints[str(name)] = len(self._rows)
+
+    def _savepoint_rolled_back(self, connection: Connection, name: str, context: Any) -> None:
+        del connection, context
+        del self._rows[self._savepoints.get(name, 0) :]
+
+
+def connection_capture(connection: Connection, settings: CaptureSettings) -> ConnectionCapture:
+    """Return a connection's capture, made on first use."""
+    found: ConnectionCapture | None = connection.get_execution_options().get(_OPTION)
+    if found is None:
+        found = ConnectionCapture(connection, settings)
+        connection.execution_options(**{_OPTION: found})
+    return found
+
+
+def _tell_after_commit(engine: Engine) -> None:
+    """Wake projectors when a connection that committed events begins anew or goes back.
+
+    SQLAlchemy has no event after a connection's commit; these are the first ones that follow.
+    """
+    if engine.get_execution_options().get(_COMMITTING):
+        return
+    engine.update_execution_options(**{_COMMITTING: True})
+    wakeup = wakeup_of(engine)
+
+    def began(connection: Connection) -> None:
+        if connection.info.pop(_COMMITTING, False):
+            wakeup.tell()
+
+    def returned(dbapi_connection: Any, record: ConnectionPoolEntry) -> None:
+        del dbapi_connection
+        if record.info.pop(_COMMITTING, False):
+            wakeup.tell()
+
+    event.listen(engine, "begin", began)
+    event.listen(engine, "checkin", returned)

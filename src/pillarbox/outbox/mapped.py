@@ -1,0 +1,89 @@
+"""What an aggregate's mapping says of its type, id and version."""
+
+from typing import Any
+
+from sqlalchemy import inspect
+from sqlalchemy.orm import Mapper, class_mapper
+from sqlalchemy.orm.attributes import flag_modified
+
+from pillarbox.errors import InvalidKey
+from pillarbox.event.aggregate import AggregateRoot
+from pillarbox.event.rules import check_key
+from pillarbox.outbox.row import Raiser, key_text
+
+
+def is_mapped(aggregate: AggregateRoot) -> bool:
+    """Tell a mapped aggregate from a plain domain object."""
+    return is_mapped_class(type(aggregate))
+
+
+def raiser_of(aggregate: AggregateRoot) -> Raiser:
+    """Return how rows name an aggregate: type, id and the version that its events belong to."""
+    kind = type(aggregate)
+    version = version_of(aggregate)
+    if version is not None and is_mapped(aggregate) and inspect(aggregate).deleted:
+        version += 1  # a deleted row has no later version of its own
+    return Raiser(
+        aggregate_type=check_key("aggregate_type", kind.aggregate_type or kind.__name__),
+        aggregate_id=_aggregate_id(aggregate),
+        aggregate_version=version,
+    )
+
+
+def version_of(aggregate: AggregateRoot) -> int | None:
+    """Return an aggregate's version if it is a number."""
+    if is_mapped(aggregate):
+        name = _version_attribute(aggregate)
+        if name is None:
+            return None  # a column that nothing checks orders nothing
+    else:
+        name = "version"
+    version = getattr(aggregate, name, None)
+    return version if isinstance(version, int) else None
+
+
+def raise_version(aggregate: AggregateRoot) -> None:
+    """Make the next flush write a new version, which locks the row and checks the old one."""
+    version = _version_attribute(aggregate)
+    if version is None:
+        return
+    mapper = _mapper(aggregate)
+    if callable(mapper.version_id_generator):
+        setattr(aggregate, version, mapper.version_id_generator(getattr(aggregate, version)))
+        return
+    # The database makes the version: any written column has it make a new one.
+    keys = {version, *(mapper.get_property_by_column(column).key for column in mapper.primary_key)}
+    name = next(prop.key for prop in mapper.column_attrs if prop.key not in keys)
+    getattr(aggregate, name)  # an expired attribute cannot be flagged
+    flag_modified(aggregate, name)
+
+
+def _aggregate_id(aggregate: AggregateRoot) -> str:
+    value = getattr(aggregate, "aggregate_id", None)
+    if value is None:
+        value = getattr(aggregate, "id", None)
+    if value is None and is_mapped(aggregate):
+        identity = inspect(aggregate).identity
+        value = identity[0] if identity is not None and len(identity) == 1 else None
+    if value is None:
+        raise InvalidKey(
+            "aggregate_id",
+            f"of {type(aggregate).__name__} is not set",
+            "give the class an attribute `id` or `aggregate_id`",
+        )
+    return key_text("aggregate_id", value)
+
+
+def _version_attribute(aggregate: AggregateRoot) -> str | None:
+    mapper = _mapper(aggregate)
+    column = mapper.version_id_col
+    return None if column is None else mapper.get_property_by_column(column).key
+
+
+def _mapper(aggregate: AggregateRoot) -> Mapper[Any]:
+    return class_mapper(type(aggregate))
+
+
+def is_mapped_class(kind: type) -> bool:
+    """Tell whether SQLAlchemy maps a class."""
+    return inspect(kind, raiseerr=False) is not None

@@ -1,0 +1,219 @@
+"""The outbox by hand: add events to a session or a connection of your own."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from pillarbox.errors import InvalidConfig, NoActiveUnitOfWork
+from pillarbox.outbox.capture import SETTINGS, TENANT, SessionCapture, make_capture
+from pillarbox.outbox.connection import ConnectionCapture, connection_capture
+from pillarbox.outbox.row import UNSET, Key, NewEvent, row_of
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.tenancy import DEFAULT_TENANT
+
+
+class Outbox(Protocol):
+    """Record events in the running transaction.
+
+    Safe to repeat with the same `event_id` and content. Nothing is sent; nothing survives a
+    rollback; after the commit the event is delivered at least once.
+    """
+
+    async def add(self, event: object = None, **options: Any) -> UUID:
+        """Record one event and return its id."""
+        ...
+
+    async def add_many(self, events: Iterable[object]) -> list[UUID]:
+        """Record many events in their order and return their ids."""
+        ...
+
+
+class _Recorder:
+    """Check events and buffer them on a session's or a connection's capture."""
+
+    def __init__(
+        self,
+        target: Session | Connection,
+        tenant_id: str,
+        service: str | None,
+        settings: CaptureSettings | None,
+    ) -> None:
+        known = target.info.get(SETTINGS) if isinstance(target, Session) else None
+        if service is None:
+            settings = settings or known
+        self._settings = settings or CaptureSettings.from_env(service=service)
+        self._tenant_id = tenant_id
+        self._target = target
+
+    def record(self, events: Iterable[NewEvent]) -> list[UUID]:
+        """Check all events, then buffer them: one that is refused leaves nothing behind."""
+        tenant_id = self._settings.tenancy.resolve(self._named_tenant(), "outbox.add(…)")
+        rows = [row_of(new, self._settings, tenant_id) for new in events]
+        self._capture().add(rows)
+        return [row.id for row in rows]
+
+    def write(self) -> None:
+        """Write what waits, within the transaction."""
+        self._capture().write()
+
+    def _named_tenant(self) -> str:
+        if self._tenant_id == DEFAULT_TENANT and isinstance(self._target, Session):
+            return str(self._target.info.get(TENANT, DEFAULT_TENANT))
+        return self._tenant_id
+
+    def _capture(self) -> SessionCapture | ConnectionCapture:
+        if isinstance(self._target, Session):
+            return make_capture(self._target, self._settings)
+        if self._target.closed:
+            raise NoActiveUnitOfWork(
+                "the connection is closed, so that no transaction can carry the event; "
+                "add it before the connection's block ends"
+            )
+        return connection_capture(self._target, self._settings)
+
+
+def _as_new(item: object) -> NewEvent:
+    return item if isinstance(item, NewEvent) else NewEvent(event=item)
+
+
+def _sync_side(session: object) -> Session | Connection:
+    """Return the sync object behind an async one; nothing here waits for the database."""
+    if isinstance(session, AsyncSession):
+        return session.sync_session
+    if isinstance(session, AsyncConnection):
+        if session.sync_connection is None:
+            raise NoActiveUnitOfWork(
+                "the connection is not open yet; enter `async with engine.connect()` first"
+            )
+        return session.sync_connection
+    sync = isinstance(session, (Session, Connection))
+    raise InvalidConfig(
+        "session",
+        f"is a {'sync ' if sync else ''}{type(session).__name__}",
+        "use SyncSqlAlchemyOutbox (and SyncSqlAlchemyInbox) with it"
+        if sync
+        else "pass an AsyncSession or an AsyncConnection",
+    )
+
+
+class SqlAlchemyOutbox:
+    """Add events to an `AsyncSession` or `AsyncConnection`; they commit with its transaction.
+
+        outbox = SqlAlchemyOutbox(session)
+        await outbox.add(topic="order.created", payload={"order_id": "123", "total": 99.99})
+        await session.commit()
+
+    Without `key` and `aggregate_id` an event is unordered. Rows are checked at once and written
+    just before the commit, in one statement with all others of the transaction.
+    """
+
+    def __init__(
+        self,
+        session: AsyncSession | AsyncConnection,
+        tenant_id: str = DEFAULT_TENANT,
+        *,
+        service: str | None = None,
+        settings: CaptureSettings | None = None,
+    ) -> None:
+        self._session = session
+        self._recorder = _Recorder(_sync_side(session), tenant_id, service, settings)
+
+    async def add(
+        self,
+        event: object = None,
+        *,
+        topic: str | None = None,
+        payload: Any = UNSET,
+        key: Key | None = None,
+        event_type: str | None = None,
+        event_id: UUID | str | None = None,
+        aggregate_type: str | None = None,
+        aggregate_id: Key | None = None,
+        aggregate_version: int | None = None,
+        event_number: int | None = None,
+        routing_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        schema_id: str | None = None,
+        schema_version: int | None = None,
+        occurred_at: datetime | None = None,
+        deliver_at: datetime | None = None,
+        expires_at: datetime | None = None,
+        tombstone: bool = False,
+    ) -> UUID:
+        """Record one event: an event object, or a topic and a payload. Return its id."""
+        new = NewEvent(
+            event=event,
+            topic=topic,
+            payload=payload,
+            key=key,
+            event_type=event_type,
+            event_id=event_id,
+            aggregate_type=aggregate_type,
+            aggregate_id=aggregate_id,
+            aggregate_version=aggregate_version,
+            event_number=event_number,
+            routing_key=routing_key,
+            headers=headers,
+            content_type=content_type,
+            schema_id=schema_id,
+            schema_version=schema_version,
+            occurred_at=occurred_at,
+            deliver_at=deliver_at,
+            expires_at=expires_at,
+            tombstone=tombstone,
+        )
+        return (await self._record([new]))[0]
+
+    async def add_many(self, events: Iterable[object]) -> list[UUID]:
+        """Record many events, given as event objects or as `NewEvent` values, in their order."""
+        return await self._record([_as_new(item) for item in events])
+
+    async def _record(self, events: list[NewEvent]) -> list[UUID]:
+        if isinstance(self._session, AsyncSession):
+            return self._recorder.record(events)
+        # A connection may have to begin its transaction, which may talk to the database.
+        return await self._session.run_sync(lambda _: self._recorder.record(events))
+
+    async def flush(self) -> None:
+        """Write what waits now, inside the open transaction, so that queries in it see the rows."""
+        await self._session.run_sync(lambda _: self._recorder.write())
+
+
+def _sync_only(session: object) -> Session | Connection:
+    if isinstance(session, (Session, Connection)):
+        return session
+    raise InvalidConfig(
+        "session", f"is a {type(session).__name__}", "use SqlAlchemyOutbox with async ones"
+    )
+
+
+class SyncSqlAlchemyOutbox:
+    """The same for a sync `Session` or `Connection`."""
+
+    def __init__(
+        self,
+        session: Session | Connection,
+        tenant_id: str = DEFAULT_TENANT,
+        *,
+        service: str | None = None,
+        settings: CaptureSettings | None = None,
+    ) -> None:
+        self._recorder = _Recorder(_sync_only(session), tenant_id, service, settings)
+
+    def add(self, event: object = None, **options: Any) -> UUID:
+        """Record one event; the options are those of `SqlAlchemyOutbox.add`. Return its id."""
+        return self._recorder.record([NewEvent(event=event, **options)])[0]
+
+    def add_many(self, events: Iterable[object]) -> list[UUID]:
+        """Record many events, given as event objects or as `NewEvent` values, in their order."""
+        return self._recorder.record([_as_new(item) for item in events])
+
+    def flush(self) -> None:
+        """Write what waits now, inside the open transaction."""
+        self._recorder.write()

@@ -1,0 +1,298 @@
+"""From what the caller says to a row of the outbox: pure, and refused here if at all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from pillarbox.errors import InvalidEvent, InvalidEventId, TopicUnknown
+from pillarbox.event.aggregate import RaisedEvent, next_raise_number
+from pillarbox.event.context import current_headers
+from pillarbox.event.domain import class_setting, event_type_of, schema_version_of
+from pillarbox.event.envelope import JSON_CONTENT
+from pillarbox.event.payload import byte_length, check_json_text, encode_json, event_fields
+from pillarbox.event.rules import check_headers, check_key, check_size, check_time, check_topic
+from pillarbox.outbox.routing import Origin
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.outbox.shard import place_of
+from pillarbox.tenancy import DEFAULT_TENANT
+
+Key = str | int | UUID
+
+# Room for what every message carries beside its own headers: id, type, tenant, versions, times.
+ENVELOPE_BYTES: Final = 1024
+
+
+class JsonText(str):
+    """JSON that is encoded already; it is checked, stored and sent as it is written."""
+
+    __slots__ = ()
+
+
+class _Unset:
+    """Tell "not given" from None."""
+
+
+UNSET: Final = _Unset()
+
+
+@dataclass(slots=True, kw_only=True)
+class NewEvent:
+    """An event to record: the arguments of `add`, as a value for `add_many`."""
+
+    event: object = None
+    topic: str | None = None
+    payload: Any = UNSET
+    key: Key | None = None
+    event_type: str | None = None
+    event_id: UUID | str | None = None
+    aggregate_type: str | None = None
+    aggregate_id: Key | None = None
+    aggregate_version: int | None = None
+    event_number: int | None = None
+    routing_key: str | None = None
+    headers: Mapping[str, str] | None = None
+    content_type: str | None = None
+    schema_id: str | None = None
+    schema_version: int | None = None
+    occurred_at: datetime | None = None
+    deliver_at: datetime | None = None
+    expires_at: datetime | None = None
+    tombstone: bool = False
+
+
+class EventRow(NamedTuple):
+    """One row to insert: the stored columns in order, then what only the insert needs."""
+
+    occurred_at: datetime
+    deliver_at: datetime | None
+    expires_at: datetime | None
+    aggregate_version: int | None
+    event_number: int | None
+    shard_hash: int
+    schema_version: int
+    id: UUID
+    tenant_id: str
+    event_type: str
+    topic: str
+    key: str
+    aggregate_type: str | None
+    aggregate_id: str | None
+    routing_key: str | None
+    schema_id: str | None
+    event_metadata: str
+    content_type: str
+    payload: str | None
+    payload_bytes: bytes | None
+    raise_number: int
+    key_lock: int | None
+    """The advisory lock that serialises the writers of this key; None for an unordered event."""
+    given_id: bool
+
+
+COLUMNS: Final = EventRow._fields[:-3]
+
+
+class _Content(NamedTuple):
+    text: str | None
+    data: bytes | None
+    content_type: str
+
+    def size(self) -> int:
+        return len(self.data or b"") if self.text is None else byte_length(self.text)
+
+
+def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TENANT) -> EventRow:
+    """Check a new event whole and return its row, or raise `InvalidEvent`."""
+    kind = object if new.event is None else type(new.event)
+    aggregate_type = new.aggregate_type or class_setting(kind, "aggregate_type")
+    event_type = _event_type(new, kind)
+    topic = new.topic or class_setting(kind, "topic")
+    if topic is None:
+        topic = _routed(settings, tenant_id, aggregate_type, event_type)
+    check_topic(topic, settings.rules)
+    event_id = settings.new_id() if new.event_id is None else _given_id(new.event_id)
+    aggregate_id = None if new.aggregate_id is None else key_text("aggregate_id", new.aggregate_id)
+    key = aggregate_id if new.key is None else key_text("key", new.key)
+    ordered = key is not None
+    place = place_of(tenant_id, key if key is not None else str(event_id))
+    content = _content(new, settings)
+    metadata = _metadata(new.headers, current_headers(), content.size(), settings)
+    return EventRow(
+        occurred_at=_time("occurred_at", new.occurred_at) or settings.clock.now(),
+        deliver_at=_time("deliver_at", new.deliver_at),
+        expires_at=_time("expires_at", new.expires_at),
+        aggregate_version=_count("aggregate_version", new.aggregate_version),
+        event_number=_count("event_number", new.event_number),
+        shard_hash=place.shard_hash,
+        schema_version=_count("schema_version", new.schema_version) or schema_version_of(kind),
+        id=event_id,
+        tenant_id=tenant_id,
+        event_type=event_type,
+        topic=topic,
+        key=key if key is not None else str(event_id),
+        aggregate_type=_optional("aggregate_type", aggregate_type),
+        aggregate_id=aggregate_id,
+        routing_key=_optional("routing_key", new.routing_key),
+        schema_id=_optional("schema_id", new.schema_id or class_setting(kind, "schema_id")),
+        event_metadata=metadata,
+        content_type=content.content_type,
+        payload=content.text,
+        payload_bytes=content.data,
+        raise_number=next_raise_number(),
+        key_lock=place.lock if ordered else None,
+        given_id=new.event_id is not None,
+    )
+
+
+class Raiser(NamedTuple):
+    """The aggregate behind a raised event, as its row names it."""
+
+    aggregate_type: str
+    aggregate_id: str
+    aggregate_version: int | None
+
+
+def row_of_raised(
+    raised: RaisedEvent, raiser: Raiser, number: int, settings: CaptureSettings, tenant_id: str
+) -> EventRow:
+    """Return the row of an event that an aggregate raised, with its place in the aggregate."""
+    kind = type(raised.event)
+    options = raised.options
+    event_type = check_key("event_type", event_type_of(kind))
+    topic = options.get("topic") or class_setting(kind, "topic")
+    if topic is None:
+        aggregate_type = class_setting(kind, "aggregate_type") or raiser.aggregate_type
+        topic = _routed(settings, tenant_id, aggregate_type, event_type)
+    check_topic(topic, settings.rules)
+    key = key_text("key", options["key"]) if "key" in options else raiser.aggregate_id
+    place = place_of(tenant_id, key)
+    size = byte_length(raised.payload)
+    return EventRow(
+        occurred_at=raised.occurred_at,
+        deliver_at=_time("deliver_at", options.get("deliver_at")),
+        expires_at=_time("expires_at", options.get("expires_at")),
+        aggregate_version=raiser.aggregate_version,
+        event_number=number,
+        shard_hash=place.shard_hash,
+        schema_version=schema_version_of(kind),
+        id=raised.event_id,
+        tenant_id=tenant_id,
+        event_type=event_type,
+        topic=topic,
+        key=key,
+        aggregate_type=raiser.aggregate_type,
+        aggregate_id=raiser.aggregate_id,
+        routing_key=_optional("routing_key", options.get("routing_key")),
+        schema_id=_optional("schema_id", class_setting(kind, "schema_id")),
+        event_metadata=_metadata(options.get("headers"), raised.inherited, size, settings),
+        content_type=JSON_CONTENT,
+        payload=raised.payload,
+        payload_bytes=None,
+        raise_number=raised.number,
+        key_lock=place.lock,
+        given_id=False,
+    )
+
+
+def key_text(field: str, value: Key) -> str:
+    """Return a key as the text that column, message and tests show."""
+    if isinstance(value, str):
+        return check_key(field, value)
+    if isinstance(value, bool) or not isinstance(value, (int, UUID)):
+        raise InvalidEvent(
+            field, f"is of type {type(value).__name__}", "pass a text, a whole number or a UUID"
+        )
+    return str(value)
+
+
+def _event_type(new: NewEvent, kind: type) -> str:
+    named = new.event_type or (new.topic if new.event is None else event_type_of(kind))
+    if named is None:
+        raise InvalidEvent("event", "is missing", "pass an event object, or topic=… and payload=…")
+    return check_key("event_type", named)
+
+
+def _routed(
+    settings: CaptureSettings, tenant_id: str, aggregate_type: str | None, event_type: str
+) -> str:
+    origin = Origin(settings.service, tenant_id, aggregate_type, event_type)
+    topic = settings.routing.topic(origin)
+    if topic is None:
+        raise TopicUnknown(
+            "topic",
+            f"of {event_type} is not known",
+            "set aggregate_type on its class, or pass aggregate_type=… or topic=…",
+        )
+    return topic
+
+
+def _given_id(value: UUID | str) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidEventId("event_id", "is not a UUID", "pass a UUID, or leave it out") from None
+
+
+def _content(new: NewEvent, settings: CaptureSettings) -> _Content:
+    given = new.payload is not UNSET
+    if new.tombstone:
+        if given or new.event is not None:
+            raise InvalidEvent("tombstone", "comes with a payload", "pass one or the other")
+        return _Content(None, None, new.content_type or JSON_CONTENT)
+    if given and new.event is not None:
+        raise InvalidEvent("payload", "comes with an event object", "pass one or the other")
+    value = new.payload if given else event_fields(new.event)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _bytes_content(bytes(value), new.content_type)
+    if new.content_type not in (None, JSON_CONTENT):
+        raise InvalidEvent(
+            "content_type", "is not JSON but the payload is no bytes", "pass the payload as bytes"
+        )
+    if isinstance(value, JsonText):
+        return _Content(check_json_text(value, limits=settings.limits), None, JSON_CONTENT)
+    text = encode_json(value, limits=settings.limits, encoders=settings.encoders)
+    return _Content(text, None, JSON_CONTENT)
+
+
+def _bytes_content(data: bytes, content_type: str | None) -> _Content:
+    if content_type is None or content_type == JSON_CONTENT:
+        raise InvalidEvent(
+            "content_type",
+            "is missing for a payload of bytes",
+            "name it, as in content_type='application/avro'; pass JSON as JsonText(…)",
+        )
+    return _Content(None, data, check_key("content_type", content_type))
+
+
+def _metadata(
+    headers: Mapping[str, str] | None,
+    inherited: Mapping[str, str],
+    payload_bytes: int,
+    settings: CaptureSettings,
+) -> str:
+    """Check headers and size together, and return the headers as stored."""
+    if not headers and not inherited:
+        check_size(payload_bytes, ENVELOPE_BYTES, settings.rules)
+        return "{}"
+    own = check_headers(headers, settings.rules) if headers else {}
+    text = encode_json({**own, **inherited})
+    check_size(payload_bytes, ENVELOPE_BYTES + len(text), settings.rules)
+    return text
+
+
+def _optional(field: str, value: str | None) -> str | None:
+    return None if value is None else check_key(field, value)
+
+
+def _time(field: str, value: datetime | None) -> datetime | None:
+    return None if value is None else check_time(field, value)
+
+
+def _count(field: str, value: int | None) -> int | None:
+    if value is not None and (type(value) is not int or not 0 <= value < 1 << 31):
+        raise InvalidEvent(
+            field, "is not a whole number from 0 to 2147483647", "pass such a number"
+        )
+    return value

@@ -1,0 +1,67 @@
+"""Wake-ups: tell waiting projectors that something was committed. They carry no work."""
+
+import asyncio
+from typing import Any, Final, Self
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+CHANNEL: Final = "pillarbox_outbox"
+_OPTION: Final = "pillarbox_wakeup"
+
+
+class Wakeup:
+    """A signal shared by the writers and the projector of one engine in this process.
+
+    `tell` may be called from any thread and never blocks. A signal that nobody waits for is kept,
+    so that a waiter that comes a moment later does not sleep through it.
+    """
+
+    def __init__(self) -> None:
+        self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+
+    def tell(self) -> None:
+        """Wake every waiter, at once or at its next wait."""
+        for waiter, loop in tuple(self._waiters.items()):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(waiter.set)
+
+    def listen(self) -> "Listener":
+        """Start listening; what is told from now on is not missed."""
+        waiter = asyncio.Event()
+        self._waiters[waiter] = asyncio.get_running_loop()
+        return Listener(self, waiter)
+
+    def forget(self, waiter: asyncio.Event) -> None:
+        """Stop telling a waiter."""
+        self._waiters.pop(waiter, None)
+
+
+class Listener:
+    """One waiter; use it as a context manager."""
+
+    def __init__(self, wakeup: Wakeup, waiter: asyncio.Event) -> None:
+        self._wakeup, self._waiter = wakeup, waiter
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._wakeup.forget(self._waiter)
+
+    async def wait(self) -> None:
+        """Wait until told; several tellings since the last wait count as one."""
+        await self._waiter.wait()
+        self._waiter.clear()
+
+
+def wakeup_of(bind: Engine | Connection | AsyncEngine | Any) -> Wakeup:
+    """Return the wake-up that belongs to an engine, made on first use."""
+    engine = bind.sync_engine if isinstance(bind, AsyncEngine) else bind
+    if isinstance(engine, Connection):
+        engine = engine.engine
+    found: Wakeup | None = engine.get_execution_options().get(_OPTION)
+    if found is None:
+        found = Wakeup()
+        engine.update_execution_options(**{_OPTION: found})
+    return found

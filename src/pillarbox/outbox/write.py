@@ -1,0 +1,182 @@
+"""Write a transaction's event rows: the one way into the table."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+import orjson
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Text,
+    TextClause,
+    bindparam,
+    cast,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.dialects.sqlite import insert
+
+from pillarbox.errors import DuplicateEventId, InvalidConfig
+from pillarbox.outbox.row import COLUMNS, EventRow
+from pillarbox.outbox.shard import gate_of
+from pillarbox.outbox.tables import outbox, outbox_in, outbox_settings
+
+# Beyond this many keys a bulk closes its tenant's gate instead of taking a lock for each key:
+# the server's lock table is shared by all sessions and would overflow.
+MAX_KEY_LOCKS: Final = 64
+MAX_STATEMENT_BYTES: Final = 16 * 1024 * 1024
+
+_JSON: Final = ("payload", "event_metadata")
+
+
+def _bound(name: str) -> BindParameter[Any]:
+    return bindparam(name, type_=Text() if name in _JSON else outbox.c[name].type)
+
+
+# JSON goes in as the text it was checked as; SQLAlchemy's JSON type would write it anew.
+_SQLITE_INSERT: Final = (
+    insert(outbox)
+    .values({"seq": bindparam("seq")} | {name: _bound(name) for name in COLUMNS})
+    .on_conflict_do_nothing()
+)
+
+# What must be equal when an event is recorded twice under one id.
+COMPARED: Final = (
+    "event_type", "topic", "key", "aggregate_type", "aggregate_id", "aggregate_version",
+    "event_number", "schema_version", "schema_id", "routing_key", "event_metadata",
+    "content_type", "payload", "payload_bytes",
+)  # fmt: skip
+
+
+class Lock(NamedTuple):
+    """An advisory transaction lock to take before rows are numbered."""
+
+    number: int
+    shared: bool
+
+
+def locks_for(rows: Sequence[EventRow]) -> list[Lock]:
+    """Choose a batch's locks, in the order to take them.
+
+    Each tenant has a gate. A writer shares it and locks its keys; a bulk of many keys closes it.
+    """
+    by_tenant: dict[str, set[int]] = {}
+    for row in rows:
+        if row.key_lock is not None:
+            by_tenant.setdefault(row.tenant_id, set()).add(row.key_lock)
+    bulk = sum(map(len, by_tenant.values())) > MAX_KEY_LOCKS
+    gates = [Lock(number, shared=not bulk) for number in sorted(map(gate_of, by_tenant))]
+    keys = () if bulk else sorted(set().union(*by_tenant.values()))
+    return gates + [Lock(number, shared=False) for number in keys]
+
+
+def write_events(
+    connection: Connection, rows: Sequence[EventRow], *, schema: str | None = None
+) -> str | None:
+    """Insert rows in their order, inside the connection's transaction.
+
+    Repeating an id with equal content changes nothing; with other content it raises
+    `DuplicateEventId`. Returns the transaction's id where the database has one.
+    """
+    match connection.dialect.name:
+        case "postgresql":
+            inserted, transaction = _write_postgresql(connection, rows, schema)
+        case "sqlite":
+            inserted, transaction = _write_sqlite(connection, rows), None
+        case other:
+            raise InvalidConfig("database", f"{other} is not supported", "use PostgreSQL or SQLite")
+    if inserted < len(rows):
+        _refuse_other_content(connection, rows, schema)
+    return transaction
+
+
+def _write_postgresql(
+    connection: Connection, rows: Sequence[EventRow], schema: str | None
+) -> tuple[int, str | None]:
+    locks = locks_for(rows)
+    inserted, transaction = 0, None
+    for chunk in _chunks(rows):
+        parameters = {
+            "lock_shared": _array(lock.shared for lock in locks),
+            "lock_numbers": _array(lock.number for lock in locks),
+            "events": orjson.dumps([_as_json(row) for row in chunk]).decode(),
+        }
+        count, transaction = connection.execute(_insert_statement(schema), parameters).one()
+        inserted += count
+    return inserted, transaction
+
+
+def _write_sqlite(connection: Connection, rows: Sequence[EventRow]) -> int:
+    # SQLite has one writer at a time: this update takes the write lock and draws the numbers.
+    drawn = connection.execute(
+        outbox_settings.update()
+        .values(last_seq=outbox_settings.c.last_seq + len(rows))
+        .returning(outbox_settings.c.last_seq)
+    ).scalar_one_or_none()
+    if drawn is None:
+        raise InvalidConfig("outbox", "has no settings row", "run `pillarbox schema apply`")
+    first = drawn - len(rows) + 1
+    values = [
+        {"seq": first + n, **dict(zip(COLUMNS, row, strict=False))} for n, row in enumerate(rows)
+    ]
+    return connection.execute(_SQLITE_INSERT, values).rowcount
+
+
+def _chunks(rows: Sequence[EventRow]) -> Iterator[Sequence[EventRow]]:
+    """Cut a batch so that no statement grows beyond its limit; usually there is one."""
+    start, size = 0, 0
+    for position, row in enumerate(rows):
+        size += len(row.payload or "") + len(row.payload_bytes or b"") + len(row.event_metadata)
+        if size > MAX_STATEMENT_BYTES and position > start:
+            yield rows[start:position]
+            start, size = position, 0
+    yield rows[start:]
+
+
+def _as_json(row: EventRow) -> dict[str, Any]:
+    values = dict(zip(COLUMNS, row, strict=False))
+    if row.payload_bytes is not None:
+        values["payload_bytes"] = b64encode(row.payload_bytes).decode()
+    return values
+
+
+def _array(values: Iterable[int | bool]) -> str:
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+@cache
+def _insert_statement(schema: str | None) -> TextClause:
+    statement = files("pillarbox.outbox").joinpath("sql/insert_events.sql").read_text()
+    if schema is not None:
+        statement = statement.replace("INSERT INTO outbox (", f'INSERT INTO "{schema}".outbox (')
+    return text(statement)
+
+
+def _refuse_other_content(
+    connection: Connection, rows: Sequence[EventRow], schema: str | None
+) -> None:
+    """Compare rows that stand in the table already with the ones that were to be written."""
+    table = outbox_in(schema)
+    by_id = {(row.tenant_id, row.id): row for row in rows}
+    columns = [cast(table.c[name], Text) if name in _JSON else table.c[name] for name in COMPARED]
+    stored = connection.execute(
+        select(table.c.tenant_id, table.c.id, *columns).where(
+            tuple_(table.c.tenant_id, table.c.id).in_(list(by_id))
+        )
+    )
+    for tenant_id, event_id, *values in stored:
+        row = by_id[tenant_id, event_id]
+        for name, value in zip(COMPARED, values, strict=True):
+            if _content(name, value) != _content(name, getattr(row, name)):
+                raise DuplicateEventId(str(event_id), name)
+
+
+def _content(name: str, value: Any) -> Any:
+    """Return a column's value without the trace, which differs from one attempt to the next."""
+    if name != "event_metadata":
+        return value
+    return {k: v for k, v in orjson.loads(value).items() if k not in ("traceparent", "tracestate")}

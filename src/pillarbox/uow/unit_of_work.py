@@ -1,0 +1,174 @@
+"""The unit of work: business rows and event rows, one transaction."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final, Self, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+from pillarbox.errors import InvalidConfig, NoActiveUnitOfWork, UnitOfWorkError
+from pillarbox.event.aggregate import AggregateRoot
+from pillarbox.outbox.capture import SETTINGS, TENANT, SessionCapture, make_capture
+from pillarbox.outbox.mapped import is_mapped_class
+from pillarbox.outbox.outbox import SqlAlchemyOutbox
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.tenancy import DEFAULT_TENANT
+from pillarbox.uow.outcome import CommitUnknown, is_unknown
+from pillarbox.uow.repository import MappedRepository, RepositoryFactory, TrackedRepository
+
+A = TypeVar("A", bound=AggregateRoot)
+T = TypeVar("T")
+
+SessionFactory = async_sessionmaker[AsyncSession] | Callable[[], AsyncSession]
+CLEAN_UP_LIMIT: Final = timedelta(seconds=10)
+
+
+class SQLAlchemyUnitOfWork:
+    """Commit aggregates and the events they raised together; roll back unless told to commit.
+
+        async with SQLAlchemyUnitOfWork(session_factory) as uow:
+            order = Order.create(customer_id, items)
+            await uow.repository(Order).save(order)
+            await uow.commit()
+
+    A mapped class needs no repository; for others pass `repositories={Order: OrderRepository}`,
+    where `OrderRepository(session)` has `save` and `get`.
+    """
+
+    def __init__(
+        self,
+        session_factory: SessionFactory,
+        *,
+        tenant_id: str = DEFAULT_TENANT,
+        service: str | None = None,
+        repositories: Mapping[type[Any], RepositoryFactory] | None = None,
+        settings: CaptureSettings | None = None,
+    ) -> None:
+        self._factory = session_factory
+        self._tenant_id = tenant_id
+        self._service = service
+        self._repositories = dict(repositories or {})
+        self._settings = settings
+        self._session: AsyncSession | None = None
+        self._capture: SessionCapture | None = None
+        self._ended: str | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._session is not None or self._ended is not None:
+            raise UnitOfWorkError("a unit of work serves once; make a new one for each transaction")
+        session = self._factory()
+        if not isinstance(session, AsyncSession):
+            raise InvalidConfig(
+                "session_factory", f"makes a {type(session).__name__}", "use an async_sessionmaker"
+            )
+        settings = self._settings or session.info.get(SETTINGS)
+        if settings is None or self._service is not None:
+            settings = CaptureSettings.from_env(service=self._service)
+        session.info["uow"] = self
+        session.info[SETTINGS] = settings
+        if self._tenant_id != DEFAULT_TENANT:
+            session.info[TENANT] = self._tenant_id
+        self._capture = make_capture(session.sync_session, settings)
+        self._session = session
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        session, self._session = self._session, None
+        self._ended = self._ended or "left its block"
+        if session is not None:
+            await _finish(session.close(), session)
+
+    @property
+    def session(self) -> AsyncSession:
+        """The session of this unit of work, while it is open."""
+        if self._session is None or self._ended is not None:
+            raise NoActiveUnitOfWork(
+                f"this unit of work has {self._ended}; make a new one for more work"
+                if self._ended
+                else "this unit of work is not entered; write `async with … as uow:`"
+            )
+        return self._session
+
+    @property
+    def outbox(self) -> SqlAlchemyOutbox:
+        """An outbox on this unit of work's session, for events that no aggregate raises."""
+        return SqlAlchemyOutbox(self.session, self._tenant_id, settings=self._open().settings)
+
+    def repository(self, kind: type[A]) -> TrackedRepository[A]:
+        """Return the repository of an aggregate class."""
+        factory = self._repositories.get(kind)
+        if factory is not None:
+            return TrackedRepository(factory(self.session), self.track)
+        if is_mapped_class(kind):
+            return TrackedRepository(MappedRepository(self.session, kind), self.track)
+        raise InvalidConfig(
+            f"repository of {kind.__name__}",
+            "is not known and the class is not mapped",
+            f"pass repositories={{{kind.__name__}: …}} or call box.repository(…)",
+        )
+
+    def track(self, aggregate: AggregateRoot) -> None:
+        """Record this aggregate's events at the commit; harmless when it is tracked already."""
+        if not isinstance(aggregate, AggregateRoot):
+            raise UnitOfWorkError(
+                f"{type(aggregate).__name__} is no AggregateRoot and cannot raise events; "
+                "derive its class from AggregateRoot"
+            )
+        self._open().track(aggregate)
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """Run a part that may fail alone: its changes and its events are undone together."""
+        async with self.session.begin_nested():
+            yield
+
+    async def commit(self) -> None:
+        """Write the events after the business rows and commit both.
+
+        Raises `StaleDataError` when another transaction changed an aggregate first, and
+        `CommitUnknown` when the connection is lost during COMMIT. An error before COMMIT leaves
+        the transaction to be rolled back by the end of the block.
+        """
+        session, capture = self.session, self._open()
+        await session.run_sync(lambda _: capture.write())
+        self._ended = "committed"
+        try:
+            await _finish(session.commit(), session)
+        except DBAPIError as error:
+            self._ended = "failed to commit"
+            if is_unknown(error):
+                raise CommitUnknown(capture.transaction_id) from error
+            raise
+
+    async def rollback(self) -> None:
+        """Undo everything and end this unit of work."""
+        session = self.session
+        self._ended = "rolled back"
+        await _finish(session.rollback(), session)
+
+    def _open(self) -> SessionCapture:
+        if self._capture is None or self.session is None:
+            raise NoActiveUnitOfWork("this unit of work is not entered")
+        return self._capture
+
+
+async def _finish(work: Coroutine[Any, Any, T], session: AsyncSession) -> T:
+    """Let a COMMIT, a ROLLBACK or a close run to its end, also when the caller is cancelled.
+
+    Cancelled in the middle, it would leave a transaction open on a pooled connection. One that
+    does not end within the limit has its connection thrown away.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        _, pending = await asyncio.wait({task}, timeout=CLEAN_UP_LIMIT.total_seconds())
+        if pending:
+            task.cancel()
+            await session.invalidate()
+        elif not task.cancelled() and task.exception() is not None:
+            raise asyncio.CancelledError from task.exception()
+        raise
