@@ -265,7 +265,9 @@ BAD_HEADERS: tuple[tuple[object, str], ...] = (
     ({f"h{n}": "v" for n in range(65)}, "headers"),
     ({"a": "v" * 8_192}, "headers"),
     *(({name: SECRET}, f'headers["{name}"]') for name in (
-        *sorted(rules.RESERVED_HEADERS), "Event_ID", "Content-Type", "TraceParent", "Nats-Msg-Id",
+        "content-type", "event_id", "event_type", "tenant_id", "aggregate_id", "aggregate_type",
+        "aggregate_version", "event_number", "schema_version", "schema_id", "traceparent",
+        "tracestate", "correlationid", "causationid", "cc", "bcc", "Event_ID", "Content-Type", "TraceParent", "Nats-Msg-Id",
         "nats-expected-stream", "__key", "ce_id", "ce-type", "CE_source", "cloudEvents_id",
         "CC", "x-death")),
     *(({"a": value}, 'headers["a"]') for value in (

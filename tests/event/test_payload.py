@@ -238,6 +238,11 @@ def test_the_refusal_of_a_big_integer_says_to_send_a_string() -> None:
     assert "string" in refusal(lambda: encode_json({"n": 2**64})).remedy
 
 
+@pytest.mark.parametrize("text", ["[1e999]", "[1e-400]", "[0e131071]"])
+def test_a_number_beyond_a_double_is_named_as_such(text: str) -> None:
+    assert "beyond the range of a double" in refusal(lambda: check_json_text(text)).problem
+
+
 def test_a_long_key_is_shortened_in_the_message() -> None:
     error = refusal(lambda: encode_json({"k" * 500: math.nan}))
 
@@ -295,11 +300,15 @@ def test_an_encoder_that_fails_is_named_by_type_and_kept_as_cause() -> None:
 
 
 def test_a_keyboard_interrupt_in_an_encoder_is_not_swallowed() -> None:
-    def interrupt(_: complex) -> object:
-        raise KeyboardInterrupt
+    pending = [KeyboardInterrupt()]
+
+    def interrupted_once(value: complex) -> object:
+        if pending:
+            raise pending.pop()
+        return value.real
 
     with pytest.raises(KeyboardInterrupt):
-        encode_json([1j], encoders=DEFAULT_ENCODERS.extended({complex: interrupt}))
+        encode_json([1j], encoders=DEFAULT_ENCODERS.extended({complex: interrupted_once}))
 
 
 @pytest.mark.parametrize("kind", [str, int, float, bool, dict, list, tuple, type(None)])
