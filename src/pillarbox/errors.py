@@ -8,7 +8,8 @@
     │   └── DuplicateEventId  the id stands in the outbox already, with other content
     ├── InvalidConfig         a setting that cannot work
     ├── SetupError            the database or the machine is not ready
-    │   ├── SchemaMissing, SchemaOutdated, UnsafeRole, ServerUnavailable
+    │   ├── SchemaMissing, SchemaOutdated, SchemaInUse, PartitionsMissing
+    │   └── GrantsMissing, UnsafeRole, RowSecurityMissing, ServerUnavailable
     ├── TenantError           TenantRequired, TenantMismatch
     └── UnitOfWorkError       NoActiveUnitOfWork, CommitUnknown
 
@@ -130,6 +131,97 @@ class SetupError(PillarboxError):
     """The database or the machine is not ready for the call."""
 
     code = "setup"
+
+
+class SchemaMissing(SetupError):
+    """The outbox tables are not in the database."""
+
+    code = "schema-missing"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"the outbox tables are not in {where}, so no event can be recorded; "
+            "run `pillarbox schema apply`"
+        )
+        self.where = where
+
+
+class SchemaOutdated(SetupError):
+    """The database schema is of another version than this code."""
+
+    code = "schema-outdated"
+
+    def __init__(self, found: int, needed: int) -> None:
+        remedy = "run `pillarbox schema apply`" if found < needed else "upgrade pillarbox"
+        super().__init__(f"schema is at {found}, this version needs {needed}; {remedy}")
+        self.found, self.needed = found, needed
+
+
+class SchemaInUse(SetupError):
+    """The outbox tables hold events that were not delivered."""
+
+    code = "schema-in-use"
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(
+            f"{waiting:,} events in the outbox are not SENT, dropping it would lose them; "
+            "let the projector drain it, discard the rest, and repeat"
+        )
+        self.waiting = waiting
+
+
+class PartitionsMissing(SetupError):
+    """No partition of the outbox takes an event of today."""
+
+    code = "partitions-missing"
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"{table} has no partition for today, so every transaction that records an event "
+            "fails; run `pillarbox schema apply`"
+        )
+        self.table = table
+
+
+class GrantsMissing(SetupError):
+    """The role may not use the outbox tables."""
+
+    code = "grants-missing"
+
+    def __init__(self, role: str, table: str) -> None:
+        super().__init__(
+            f"role {role} may not read {table}; apply the output of `pillarbox schema grants`, "
+            f"then `GRANT pillarbox_app TO {role}`"
+        )
+        self.role, self.table = role, table
+
+
+class UnsafeRole(SetupError):
+    """Row-level security does not hold for the role of the application."""
+
+    code = "unsafe-role"
+
+    def __init__(self, role: str, reasons: tuple[str, ...]) -> None:
+        super().__init__(
+            f"role {role} {' and '.join(reasons)}, so it can reach every tenant's rows; "
+            "connect as a role that is only a member of pillarbox_app "
+            "(`pillarbox schema grants`), or pass allow_unsafe_role=True"
+        )
+        self.role, self.reasons = role, reasons
+
+
+class RowSecurityMissing(SetupError):
+    """Tenancy is on, and nothing in the database keeps the tenants apart."""
+
+    code = "row-security-missing"
+
+    def __init__(self, tables: tuple[str, ...]) -> None:
+        super().__init__(
+            f"row-level security does not guard {', '.join(tables)}, so tenants are kept apart by "
+            "the application alone; run `pillarbox schema apply --tenancy`, "
+            "or pass allow_unsafe_role=True"
+        )
+        self.tables = tables
 
 
 class TenantError(PillarboxError):

@@ -1,0 +1,25 @@
+"""The command `pillarbox`."""
+
+import click
+
+from pillarbox.cli.dev import dev
+from pillarbox.cli.group import Group
+from pillarbox.cli.schema import schema
+
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=[
+        "pillarbox dev                        start PostgreSQL and NATS for trying things out",
+        "pillarbox schema apply               create or extend the tables",
+        "pillarbox schema check --json        find drift, for a pipeline",
+    ],
+)
+@click.version_option(package_name="pillarbox", message="pillarbox %(version)s")
+def main() -> None:
+    """Deliver events reliably: transactional outbox, projector, inbox."""
+
+
+main.add_command(dev)
+main.add_command(schema)

@@ -1,0 +1,60 @@
+"""Database addresses: one spelling for people, the right driver for each use."""
+
+from typing import Final
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from pillarbox.errors import InvalidConfig
+
+_POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
+_SETTING: Final = "database_url"
+_REMEDY: Final = "use postgresql://user@host/name or sqlite:///file.db"
+
+
+def sync_url(url: str | URL) -> URL:
+    """Return the address with a driver for plain calls: psycopg 3 or sqlite3."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        return parsed.set(drivername="sqlite")
+    return _for_psycopg(parsed)
+
+
+def async_url(url: str | URL) -> URL:
+    """Return the address with a driver for asyncio: psycopg 3, asyncpg if named, or aiosqlite."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        return parsed.set(drivername="sqlite+aiosqlite")
+    if parsed.drivername == "postgresql+asyncpg":
+        return parsed
+    return _for_psycopg(parsed)
+
+
+def shown(url: URL) -> str:
+    """Return the address for people and logs, without its password."""
+    bare = url.set(drivername=url.get_backend_name(), query={})
+    return bare.render_as_string(hide_password=True)
+
+
+def _parsed(url: str | URL) -> URL:
+    """Read an address; whatever is wrong with it, its password is not repeated."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InvalidConfig(_SETTING, "is no database address", _REMEDY) from None
+    backend, _, driver = parsed.drivername.partition("+")
+    if backend in _POSTGRESQL:
+        return parsed.set(drivername=f"postgresql+{driver}" if driver else "postgresql")
+    if backend == "sqlite":
+        return parsed
+    raise InvalidConfig(_SETTING, f"names the database {backend!r}, which is not served", _REMEDY)
+
+
+def _for_psycopg(url: URL) -> URL:
+    """Take psycopg 3, and say the options of asyncpg in its words."""
+    query = dict(url.query)
+    if url.drivername == "postgresql+asyncpg":
+        query.pop("prepared_statement_cache_size", None)
+        if "ssl" in query:
+            query["sslmode"] = query.pop("ssl")
+    return url.set(drivername="postgresql+psycopg", query=query)
