@@ -3,12 +3,16 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, text
 
 from pillarbox.errors import InvalidConfig, TenantMismatch, TenantRequired
 from pillarbox.event.context import current_tenant
 from pillarbox.event.rules import check_tenant
 
-DEFAULT_TENANT = "default"
+DEFAULT_TENANT: Final = "default"
+_SET_TENANT: Final = text("SELECT set_config('app.tenant', :tenant, true)")
 TenantResolver = Callable[[], str | None]
 
 
@@ -54,3 +58,9 @@ class Tenancy:
         if self.required:
             raise TenantRequired(what)
         return DEFAULT_TENANT
+
+
+def enter_tenant(connection: Connection, tenant_id: str) -> None:
+    """Tell the database which tenant the running transaction works for; it ends with it."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(_SET_TENANT, {"tenant": tenant_id})

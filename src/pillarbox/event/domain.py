@@ -32,6 +32,7 @@ class DomainEvent:
             as_dataclass(base)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Complete a class that was written without the decorator before its first instance."""
         del args, kwargs
         as_dataclass(cls)
         return super().__new__(cls)

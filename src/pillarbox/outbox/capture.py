@@ -27,10 +27,11 @@ from pillarbox.outbox.row import EventRow, row_of_raised
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.wakeup import wakeup_of
 from pillarbox.outbox.write import write_events
-from pillarbox.tenancy import DEFAULT_TENANT
+from pillarbox.tenancy import DEFAULT_TENANT, enter_tenant
 
 SETTINGS: Final = "pillarbox"
 TENANT: Final = "pillarbox.tenant"
+HELD_TENANT: Final = "pillarbox.held_tenant"
 _CAPTURE: Final = "pillarbox.capture"
 
 
@@ -103,6 +104,9 @@ class SessionCapture:
         rows = [row for aggregate in aggregates for row in self._rows_of(aggregate)]
         rows = sorted(self._rows + rows, key=lambda row: row.raise_number)
         connection = self.session.connection()
+        if self.settings.tenancy.required and HELD_TENANT not in self.session.info:
+            # The transaction began before this session was known to stay inside a tenant.
+            enter_tenant(connection, self.tenant_id())
         self.transaction_id = write_events(connection, rows, schema=self.settings.schema)
         self._captured.update(row.raise_number for row in rows)
         self._rows.clear()

@@ -11,6 +11,7 @@ from pillarbox.outbox.row import EventRow
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.wakeup import wakeup_of
 from pillarbox.outbox.write import write_events
+from pillarbox.tenancy import enter_tenant
 
 _OPTION: Final = "pillarbox_capture"
 _COMMITTING: Final = "pillarbox_committing"
@@ -45,6 +46,8 @@ class ConnectionCapture:
     def write(self) -> None:
         """Write what waits."""
         if self._rows:
+            if self._settings.tenancy.required:
+                enter_tenant(self._connection, self._rows[0].tenant_id)
             write_events(self._connection, self._rows, schema=self._settings.schema)
             self._rows.clear()
 

@@ -1,0 +1,39 @@
+# Each target sets up all it needs. `make help` lists them.
+PYTHON_IN_VENV := .venv/bin/python
+SUITE ?= write
+
+.PHONY: help setup demo test test-faults servers check format bench docs
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:
+	@scripts/setup
+
+demo: setup  ## Run the main job on embedded real servers (PILLARBOX_DEMO_SECONDS=30 ends by itself)
+	@$(PYTHON_IN_VENV) -m examples.demo
+
+test: setup  ## Run the tests on the servers that are here
+	@$(PYTHON_IN_VENV) -m pytest -m "not faults" $(ARGS)
+
+test-faults: setup  ## Run the kill loops
+	@$(PYTHON_IN_VENV) -m pytest -m faults $(ARGS)
+
+servers: setup  ## Install the servers that do not come as wheels
+	@$(PYTHON_IN_VENV) -m pillarbox.servers install
+
+check: setup  ## Check format, lint, import contracts and types
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/lint-imports --no-cache
+	@.venv/bin/mypy
+
+format: setup  ## Format and fix what can be fixed
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+bench: setup  ## Run a benchmark: make bench SUITE=write
+	@$(PYTHON_IN_VENV) -m benchmarks $(SUITE)
+
+docs: setup  ## Build the documentation into site/
+	@.venv/bin/zensical build --clean --strict
