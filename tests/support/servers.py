@@ -1,7 +1,7 @@
 """Real servers for tests, one of each per run, started when the first test asks for it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,6 +26,8 @@ _POSTGRES_SETTINGS: Mapping[str, str | float] = {
     "full_page_writes": "off",
 }
 
+_MISSING = "IS MISSING"
+
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 
@@ -49,6 +51,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             require(item.config, name)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and _MISSING in report.longrepr[2]:
+        # One place for all tests, so that the summary folds them into one line per server.
+        report.longrepr = (__file__, 1, report.longrepr[2])
+    return report
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
@@ -66,9 +77,9 @@ def require(config: pytest.Config, name: str) -> None:
         return
     if os.environ.get("CI", "").lower() in {"1", "true"}:
         config.stash[_ROLL].lines[name] = f"FAILED: {reason}"
-        pytest.fail(f"{name} IS MISSING: {reason}", pytrace=False)
+        pytest.fail(f"{name} {_MISSING}: {reason}", pytrace=False)
     config.stash[_ROLL].lines[name] = f"SKIPPED: {reason}"
-    pytest.skip(f"{name} IS MISSING: {reason}")
+    pytest.skip(f"{name} {_MISSING}: {reason}")
 
 
 def _serve(config: pytest.Config, name: str, server: AnyServer) -> Iterator[AnyServer]:

@@ -43,23 +43,24 @@ def unprivileged_account(server: str) -> Account | None:
 def temporary_root(account: Account | None) -> Path:
     """Return a folder for temporary files that the account can reach."""
     chosen = Path(tempfile.gettempdir())
-    if account is None or reachable(chosen):
+    if account is None or reachable(chosen, account):
         return chosen
     return Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder inside it
 
 
-def reachable(path: Path) -> bool:
-    """Tell whether any user can go down to a path and read it."""
+def reachable(path: Path, account: Account) -> bool:
+    """Tell whether a user can go down to a file or folder and use it."""
     resolved = path.resolve()
-    needed = stat.S_IXOTH | stat.S_IROTH
-    if resolved.stat().st_mode & needed != needed:
-        return False
-    return all(map(searchable, resolved.parents))
+    return all(_passable(place, account) for place in (resolved, *resolved.parents))
 
 
-def searchable(folder: Path) -> bool:
-    """Tell whether any user can go through a folder."""
-    return bool(folder.stat().st_mode & stat.S_IXOTH)
+def _passable(place: Path, account: Account) -> bool:
+    status = place.stat()
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
 
 
 def readable_copy(package: Path, into: Path) -> Path:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -34,11 +35,17 @@ class Custody:
     """
 
     def __init__(
-        self, name: str, process: subprocess.Popen[bytes], account: Account | None
+        self,
+        name: str,
+        process: subprocess.Popen[bytes],
+        account: Account | None,
+        *,
+        temporary: bool,
     ) -> None:
         self._name = name
         self._process = process
         self._account = account
+        self._temporary = temporary
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self.folder = Path(self._read()["folder"])
@@ -69,7 +76,7 @@ class Custody:
             stdout=subprocess.PIPE,
             start_new_session=True,  # the terminal's Ctrl-C is for the parent alone
         )
-        return cls(name, process, account)
+        return cls(name, process, account, temporary=folder is None)
 
     def spawn(self, command: Command, log: Path) -> int:
         """Run a program in the folder, as the server's main process; return its id."""
@@ -105,6 +112,9 @@ class Custody:
                     with suppress(BrokenPipeError):
                         pipe.close()
         self._process.wait(_CLOSE_SECONDS)
+        if self._temporary and self.folder.exists():
+            # The guardian was killed: what it could not remove is removed here.
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:

@@ -30,6 +30,7 @@ server_reset_query_always = 0
 ignore_startup_parameters = extra_float_digits,options
 """
 _VERSION_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 2
 
 
 class PgBouncer(Server):
@@ -98,7 +99,9 @@ class PgBouncer(Server):
         import psycopg  # noqa: PLC0415 - needs libpq, which only this server needs
 
         try:
-            with psycopg.connect(self.url_of("pgbouncer"), autocommit=True) as console:
+            with psycopg.connect(
+                self.url_of("pgbouncer"), autocommit=True, connect_timeout=_CONNECT_SECONDS
+            ) as console:
                 rows = console.execute("SHOW CONFIG").fetchall()
         except psycopg.OperationalError:
             return None

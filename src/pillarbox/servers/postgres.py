@@ -9,7 +9,6 @@ from pillarbox.servers.account import (
     Account,
     reachable,
     readable_copy,
-    searchable,
     unprivileged_account,
 )
 from pillarbox.servers.custody import Command
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     import psycopg
 
 _INITDB_SECONDS: Final = 60.0
-_CONNECT_SECONDS: Final = 5
+_CONNECT_SECONDS: Final = 10
+_PROBE_SECONDS: Final = 2
 
 
 class Postgres(Server):
@@ -104,9 +104,9 @@ class Postgres(Server):
 
     def _prepare(self) -> None:
         account = self._account()
-        if account is not None and not all(map(searchable, self.folder.parents)):
+        if account is not None and not reachable(self.folder, account):
             raise self._failure(f"runs as {account.name}, who cannot reach {self.folder}")
-        if account is not None and not reachable(self._programs / "postgres"):
+        if account is not None and not reachable(self._programs / "postgres", account):
             # E.g. a virtual environment in root's home: our unprivileged user cannot go there.
             package = self._programs.parent.parent
             copy = readable_copy(package, self.folder / "programs")
@@ -134,7 +134,7 @@ class Postgres(Server):
         import psycopg  # noqa: PLC0415 - needs libpq, which only this server needs
 
         try:
-            with self._connect("postgres") as connection:
+            with self._connect("postgres", _PROBE_SECONDS) as connection:
                 row = connection.execute(
                     "SELECT current_setting('data_directory'), current_setting('server_version')"
                 ).fetchone()
@@ -152,9 +152,7 @@ class Postgres(Server):
         if found is None:
             self.create_database(self.database)
 
-    def _connect(self, database: str) -> "psycopg.Connection":
+    def _connect(self, database: str, seconds: int = _CONNECT_SECONDS) -> "psycopg.Connection":
         import psycopg  # noqa: PLC0415 - needs libpq, which only this server needs
 
-        return psycopg.connect(
-            self.url_of(database), autocommit=True, connect_timeout=_CONNECT_SECONDS
-        )
+        return psycopg.connect(self.url_of(database), autocommit=True, connect_timeout=seconds)
