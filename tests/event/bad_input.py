@@ -28,7 +28,8 @@ from pillarbox.errors import (
     PayloadTooLarge,
 )
 from pillarbox.event import rules
-from pillarbox.event.payload import PayloadLimits, check_json_text, encode_json, event_fields
+from pillarbox.event.encoders import PayloadLimits
+from pillarbox.event.payload import check_json_text, encode_json, event_fields
 
 SECRET = "hunter2-s3cr3t"
 

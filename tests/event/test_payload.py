@@ -20,15 +20,8 @@ from pydantic import BaseModel, RootModel
 
 from pillarbox.errors import InvalidConfig, InvalidEvent, PayloadTooDeep
 from pillarbox.event import payload as payload_module
-from pillarbox.event.payload import (
-    DEFAULT_ENCODERS,
-    Encoders,
-    PayloadLimits,
-    byte_length,
-    check_json_text,
-    encode_json,
-    event_fields,
-)
+from pillarbox.event.encoders import DEFAULT_ENCODERS, Encoders, PayloadLimits
+from pillarbox.event.payload import byte_length, check_json_text, encode_json, event_fields
 from tests.event.bad_input import BAD_INPUT, SECRET, BadInput, nested
 
 ID = UUID("0190a0b0-0000-7000-8000-000000000001")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from pillarbox.errors import InvalidEvent
 from pillarbox.event import payload as payload_module
-from pillarbox.event.payload import DEFAULT_ENCODERS, PayloadLimits, check_json_text, encode_json
+from pillarbox.event.encoders import DEFAULT_ENCODERS, PayloadLimits
+from pillarbox.event.payload import check_json_text, encode_json
 from tests.event.bad_input import BAD_VALUES
 
 LIMITS = PayloadLimits()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pillarbox.clock import SYSTEM_CLOCK, Clock
 from pillarbox.event.ids import IdMaker, id_maker
-from pillarbox.event.payload import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
+from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
 from pillarbox.event.rules import PORTABLE, BusRules, check_identifier, check_key, rules_for
 from pillarbox.outbox.routing import ContextTopics, RoutingPolicy
 from pillarbox.tenancy import Tenancy
