@@ -1,0 +1,1 @@
+"""The demo: a small shop under load, on real servers."""
