@@ -69,8 +69,8 @@ async def run(box: Pillarbox, seconds: float | None) -> Tally:
     """Let the customers order for some seconds, or until Ctrl-C."""
     tally, ended = Tally(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(ending, ended.set)
     if seconds is not None:
         loop.call_later(seconds, ended.set)
     async with asyncio.TaskGroup() as group:

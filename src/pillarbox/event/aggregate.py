@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.event.context import current_headers
+from pillarbox.event.encoders import DEFAULT_ENCODERS, Encoders
 from pillarbox.event.ids import id_maker
 from pillarbox.event.payload import encode_json, event_fields
 
@@ -53,10 +54,11 @@ class AggregateRoot:
                 self.add_event(OrderConfirmed(self.id))
 
     `aggregate_type` is the class name unless set. The aggregate id is `id`, unless the class has
-    an attribute `aggregate_id`.
+    an attribute `aggregate_id`. `event_encoders` extends what payloads may hold.
     """
 
     aggregate_type: ClassVar[str | None] = None
+    event_encoders: ClassVar[Encoders] = DEFAULT_ENCODERS
 
     def add_event(
         self,
@@ -83,7 +85,7 @@ class AggregateRoot:
         }
         raised = RaisedEvent(
             event=event,
-            payload=encode_json(event_fields(event)),
+            payload=encode_json(event_fields(event), encoders=self.event_encoders),
             event_id=_new_id(),
             occurred_at=SYSTEM_CLOCK.now(),
             number=next_raise_number(),

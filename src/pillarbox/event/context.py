@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from pillarbox.errors import InvalidHeader, TenantMismatch
-from pillarbox.event.rules import check_key, check_tenant
+from pillarbox.event.rules import check_headers, check_key, check_tenant
 
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -91,6 +91,7 @@ def trace(traceparent: str, tracestate: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def _message_context(changed: MessageContext) -> Iterator[None]:
+    check_headers({}, own=changed.headers())
     token = _message.set(changed)
     try:
         yield

@@ -25,7 +25,7 @@ from pillarbox.event.aggregate import (
 from pillarbox.outbox.mapped import is_mapped, raise_version, raiser_of, version_of
 from pillarbox.outbox.row import EventRow, row_of_raised
 from pillarbox.outbox.settings import CaptureSettings
-from pillarbox.outbox.wakeup import wakeup_of
+from pillarbox.outbox.wakeup import Wakeup, wakeup_of
 from pillarbox.outbox.write import write_events
 from pillarbox.tenancy import DEFAULT_TENANT, enter_tenant
 
@@ -40,8 +40,10 @@ class _Mark:
     """Where a transaction or savepoint began: what came later belongs to it."""
 
     raise_number: int
-    rows: int
-    aggregates: tuple[AggregateRoot, ...]
+    rows: tuple[EventRow, ...]
+    aggregates: dict[int, AggregateRoot]
+    written: dict[int, AggregateRoot]
+    captured: frozenset[int]
 
 
 class SessionCapture:
@@ -57,6 +59,7 @@ class SessionCapture:
         self._versions: dict[int, tuple[AggregateRoot, Any]] = {}
         self._captured: set[int] = set()
         self._marks: dict[SessionTransaction, _Mark] = {}
+        self._wakeups: set[Wakeup] = set()
         self._committed = False
         self._join_running_transaction()
 
@@ -75,7 +78,11 @@ class SessionCapture:
     def began(self, transaction: SessionTransaction) -> None:
         """Note where a transaction or a savepoint begins."""
         self._marks[transaction] = _Mark(
-            next_raise_number(), len(self._rows), tuple(self._aggregates.values())
+            next_raise_number(),
+            tuple(self._rows),
+            dict(self._aggregates),
+            dict(self._written),
+            frozenset(self._captured),
         )
 
     def _join_running_transaction(self) -> None:
@@ -109,6 +116,7 @@ class SessionCapture:
             enter_tenant(connection, self.tenant_id())
         self.transaction_id = write_events(connection, rows, schema=self.settings.schema)
         self._captured.update(row.raise_number for row in rows)
+        self._wakeups.add(wakeup_of(connection))
         self._rows.clear()
 
     def committed(self) -> None:
@@ -116,14 +124,16 @@ class SessionCapture:
         self._committed = True
 
     def rolled_back(self, transaction: SessionTransaction) -> None:
-        """Forget what was added and raised since a savepoint began."""
+        """Forget what was added, raised and written since a savepoint began."""
         mark = self._marks.pop(transaction, None)
         if mark is None:
             return
         for aggregate in self._aggregates.values():
             forget_events(aggregate, lambda raised: raised.number >= mark.raise_number)
-        del self._rows[mark.rows :]
-        self._aggregates = {id(aggregate): aggregate for aggregate in mark.aggregates}
+        self._rows = list(mark.rows)
+        self._aggregates = dict(mark.aggregates)
+        self._written = dict(mark.written)
+        self._captured = set(mark.captured)
 
     def ended(self, transaction: SessionTransaction) -> None:
         """Take leave of a transaction: recorded events are done with, others stay or go."""
@@ -133,7 +143,8 @@ class SessionCapture:
         for aggregate in self._aggregates.values():
             forget_events(aggregate, self._done_with(aggregate, mark))
         if self._committed and self._captured:
-            wakeup_of(self.session.get_bind()).tell()
+            for wakeup in self._wakeups:
+                wakeup.tell()
         self._reset()
 
     def _done_with(self, aggregate: AggregateRoot, mark: _Mark) -> Callable[[RaisedEvent], bool]:
@@ -146,6 +157,7 @@ class SessionCapture:
     def _reset(self) -> None:
         self._committed = False
         self._marks.clear()
+        self._wakeups.clear()
         for notes in (self._rows, self._aggregates, self._written, self._versions, self._captured):
             notes.clear()
 

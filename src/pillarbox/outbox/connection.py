@@ -30,7 +30,7 @@ class ConnectionCapture:
         self._connection = connection
         self._settings = settings
         self._rows: list[EventRow] = []
-        self._savepoints: dict[str, int] = {}
+        self._savepoints: dict[str, tuple[EventRow, ...]] = {}
         _tell_after_commit(connection.engine)
         event.listen(connection, "commit", self._about_to_commit)
         event.listen(connection, "rollback", self._rolled_back)
@@ -63,11 +63,11 @@ class ConnectionCapture:
 
     def _savepoint_began(self, connection: Connection, name: str | None) -> None:
         del connection
-        self._savepoints[str(name)] = len(self._rows)
+        self._savepoints[str(name)] = tuple(self._rows)
 
     def _savepoint_rolled_back(self, connection: Connection, name: str, context: Any) -> None:
         del connection, context
-        del self._rows[self._savepoints.get(name, 0) :]
+        self._rows = list(self._savepoints.get(name, ()))
 
 
 def connection_capture(connection: Connection, settings: CaptureSettings) -> ConnectionCapture:

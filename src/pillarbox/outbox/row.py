@@ -12,7 +12,14 @@ from pillarbox.event.context import current_headers
 from pillarbox.event.domain import class_setting, event_type_of, schema_version_of
 from pillarbox.event.envelope import JSON_CONTENT
 from pillarbox.event.payload import byte_length, check_json_text, encode_json, event_fields
-from pillarbox.event.rules import check_headers, check_key, check_size, check_time, check_topic
+from pillarbox.event.rules import (
+    check_headers,
+    check_key,
+    check_routing_key,
+    check_size,
+    check_time,
+    check_topic,
+)
 from pillarbox.outbox.routing import Origin
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.shard import place_of
@@ -106,9 +113,9 @@ class _Content(NamedTuple):
 def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TENANT) -> EventRow:
     """Check a new event whole and return its row, or raise `InvalidEvent`."""
     kind = object if new.event is None else type(new.event)
-    aggregate_type = new.aggregate_type or class_setting(kind, "aggregate_type")
+    aggregate_type = _first(new.aggregate_type, class_setting(kind, "aggregate_type"))
     event_type = _event_type(new, kind)
-    topic = new.topic or class_setting(kind, "topic")
+    topic = _first(new.topic, class_setting(kind, "topic"))
     if topic is None:
         topic = _routed(settings, tenant_id, aggregate_type, event_type)
     check_topic(topic, settings.rules)
@@ -126,7 +133,7 @@ def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TE
         aggregate_version=_count("aggregate_version", new.aggregate_version),
         event_number=_count("event_number", new.event_number),
         shard_hash=place.shard_hash,
-        schema_version=_count("schema_version", new.schema_version) or schema_version_of(kind),
+        schema_version=_schema_version(new.schema_version, kind),
         id=event_id,
         tenant_id=tenant_id,
         event_type=event_type,
@@ -134,8 +141,8 @@ def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TE
         key=key if key is not None else str(event_id),
         aggregate_type=_optional("aggregate_type", aggregate_type),
         aggregate_id=aggregate_id,
-        routing_key=_optional("routing_key", new.routing_key),
-        schema_id=_optional("schema_id", new.schema_id or class_setting(kind, "schema_id")),
+        routing_key=_routing_key(new.routing_key, settings),
+        schema_id=_optional("schema_id", _first(new.schema_id, class_setting(kind, "schema_id"))),
         event_metadata=metadata,
         content_type=content.content_type,
         payload=content.text,
@@ -161,7 +168,7 @@ def row_of_raised(
     kind = type(raised.event)
     options = raised.options
     event_type = check_key("event_type", event_type_of(kind))
-    topic = options.get("topic") or class_setting(kind, "topic")
+    topic = _first(options.get("topic"), class_setting(kind, "topic"))
     if topic is None:
         aggregate_type = class_setting(kind, "aggregate_type") or raiser.aggregate_type
         topic = _routed(settings, tenant_id, aggregate_type, event_type)
@@ -176,7 +183,7 @@ def row_of_raised(
         aggregate_version=raiser.aggregate_version,
         event_number=number,
         shard_hash=place.shard_hash,
-        schema_version=schema_version_of(kind),
+        schema_version=_schema_version(None, kind),
         id=raised.event_id,
         tenant_id=tenant_id,
         event_type=event_type,
@@ -184,7 +191,7 @@ def row_of_raised(
         key=key,
         aggregate_type=raiser.aggregate_type,
         aggregate_id=raiser.aggregate_id,
-        routing_key=_optional("routing_key", options.get("routing_key")),
+        routing_key=_routing_key(options.get("routing_key"), settings),
         schema_id=_optional("schema_id", class_setting(kind, "schema_id")),
         event_metadata=_metadata(options.get("headers"), raised.inherited, size, settings),
         content_type=JSON_CONTENT,
@@ -208,7 +215,7 @@ def key_text(field: str, value: Key) -> str:
 
 
 def _event_type(new: NewEvent, kind: type) -> str:
-    named = new.event_type or (new.topic if new.event is None else event_type_of(kind))
+    named = _first(new.event_type, new.topic if new.event is None else event_type_of(kind))
     if named is None:
         raise InvalidEvent("event", "is missing", "pass an event object, or topic=… and payload=…")
     return check_key("event_type", named)
@@ -243,6 +250,10 @@ def _content(new: NewEvent, settings: CaptureSettings) -> _Content:
         return _Content(None, None, new.content_type or JSON_CONTENT)
     if given and new.event is not None:
         raise InvalidEvent("payload", "comes with an event object", "pass one or the other")
+    if not given and new.event is None:
+        raise InvalidEvent(
+            "payload", "is missing", "pass payload=…, or tombstone=True to send a tombstone"
+        )
     value = new.payload if given else event_fields(new.event)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _bytes_content(bytes(value), new.content_type)
@@ -280,6 +291,19 @@ def _metadata(
     text = encode_json({**own, **inherited})
     check_size(payload_bytes, ENVELOPE_BYTES + len(text), settings.rules)
     return text
+
+
+def _first(given: str | None, otherwise: str | None) -> str | None:
+    return otherwise if given is None else given
+
+
+def _schema_version(given: int | None, kind: type) -> int:
+    version = schema_version_of(kind) if given is None else given
+    return _count("schema_version", version) or 0
+
+
+def _routing_key(value: str | None, settings: CaptureSettings) -> str | None:
+    return None if value is None else check_routing_key(value, settings.rules)
 
 
 def _optional(field: str, value: str | None) -> str | None:

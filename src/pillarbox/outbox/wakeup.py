@@ -1,6 +1,7 @@
 """Wake-ups: tell waiting projectors that something was committed. They carry no work."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from sqlalchemy import Connection, Engine
@@ -23,7 +24,7 @@ class Wakeup:
     def tell(self) -> None:
         """Wake every waiter, at once or at its next wait."""
         for waiter, loop in tuple(self._waiters.items()):
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the waiter's loop is closed: nobody waits there
                 loop.call_soon_threadsafe(waiter.set)
 
     def listen(self) -> "Listener":

@@ -50,12 +50,14 @@ class CommitUnknown(UnitOfWorkError):
         return CommitOutcome.UNKNOWN if status is None else CommitOutcome(status)
 
 
-def is_unknown(error: DBAPIError) -> bool:
+def is_unknown(error: DBAPIError | OSError) -> bool:
     """Tell an error that leaves a COMMIT open from one by which the database refused it.
 
     A refusal comes with an SQLSTATE of its own (a deferred constraint, a serialization failure).
     A lost connection has none, or one of the classes 08 and 57P, said while the server went down.
     """
+    if isinstance(error, OSError):
+        return True  # a socket that failed before the driver could say so
     original = error.orig
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     if not isinstance(state, str):

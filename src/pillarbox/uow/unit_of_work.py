@@ -137,7 +137,7 @@ class SQLAlchemyUnitOfWork:
         self._ended = "committed"
         try:
             await _finish(session.commit(), session)
-        except DBAPIError as error:
+        except (DBAPIError, OSError) as error:
             self._ended = "failed to commit"
             if is_unknown(error):
                 raise CommitUnknown(capture.transaction_id) from error
