@@ -7,7 +7,10 @@ from types import FrameType
 from typing import Final, NoReturn
 
 import click
+from sqlalchemy import create_engine
 
+from pillarbox.database import sync_url
+from pillarbox.outbox.schema import apply
 from pillarbox.servers import Nats, Postgres, Server, ServerFailed, ServerUnavailable
 
 _CHECK_SECONDS: Final = 1.0
@@ -27,18 +30,26 @@ class _Ended(BaseException):
 @click.option("--postgres-port", type=_PORT, help="Port of PostgreSQL; a free one by default.")
 @click.option("--nats-port", type=_PORT, help="Port of NATS; a free one by default.")
 def dev(data: Path | None, postgres_port: int | None, nats_port: int | None) -> None:
-    """Run PostgreSQL and NATS until Ctrl-C; print the two settings that point at them."""
+    """Run PostgreSQL (with the tables) and NATS until Ctrl-C; print the two settings for them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     postgres = Postgres(folder=_kept(data, "postgres"), port=postgres_port, database="pillarbox")
     try:
         with postgres, Nats(folder=_kept(data, "nats"), port=nats_port) as nats:
+            _apply_schema(postgres.url)
             _announce(postgres, nats)
             _watch(postgres, nats)
     except _Ended:
         click.echo("Both servers are stopped.", err=True)
     except (ServerFailed, ServerUnavailable) as failed:
         raise click.ClickException(str(failed)) from failed
+
+
+def _apply_schema(url: str) -> None:
+    """Create the tables, so that a first program needs no other step."""
+    engine = create_engine(sync_url(url))
+    apply(engine)
+    engine.dispose()
 
 
 def _announce(postgres: Server, nats: Server) -> None:

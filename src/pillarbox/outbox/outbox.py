@@ -14,6 +14,7 @@ from pillarbox.outbox.capture import SETTINGS, TENANT, SessionCapture, make_capt
 from pillarbox.outbox.connection import ConnectionCapture, connection_capture
 from pillarbox.outbox.row import UNSET, Key, NewEvent, row_of
 from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.outbox.write import check_given_ids
 from pillarbox.tenancy import DEFAULT_TENANT
 
 
@@ -54,12 +55,17 @@ class _Recorder:
         """Check all events, then buffer them: one that is refused leaves nothing behind."""
         tenant_id = self._settings.tenancy.resolve(self._named_tenant(), "outbox.add(…)")
         rows = [row_of(new, self._settings, tenant_id) for new in events]
+        if any(row.given_id for row in rows):
+            check_given_ids(self._connection(), rows, schema=self._settings.schema)
         self._capture().add(rows)
         return [row.id for row in rows]
 
     def write(self) -> None:
         """Write what waits, within the transaction."""
         self._capture().write()
+
+    def _connection(self) -> Connection:
+        return self._target.connection() if isinstance(self._target, Session) else self._target
 
     def _named_tenant(self) -> str:
         if self._tenant_id == DEFAULT_TENANT and isinstance(self._target, Session):
@@ -175,9 +181,10 @@ class SqlAlchemyOutbox:
         return await self._record([_as_new(item) for item in events])
 
     async def _record(self, events: list[NewEvent]) -> list[UUID]:
-        if isinstance(self._session, AsyncSession):
+        given = any(new.event_id is not None for new in events)
+        if isinstance(self._session, AsyncSession) and not given:
             return self._recorder.record(events)
-        # A connection may have to begin its transaction, which may talk to the database.
+        # Beginning a connection's transaction and looking at given ids may ask the database.
         return await self._session.run_sync(lambda _: self._recorder.record(events))
 
     async def flush(self) -> None:

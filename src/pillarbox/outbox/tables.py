@@ -221,8 +221,8 @@ def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
 
 
 @cache
-def outbox_in(schema: str | None) -> Table:
-    """Return the outbox table as it stands in a schema."""
+def table_in(table: Table, schema: str | None) -> Table:
+    """Return one of these tables as it stands in a schema."""
     return (
-        outbox if schema is None else attach(MetaData(), schema=schema).tables[f"{schema}.outbox"]
+        table if schema is None else attach(MetaData(), schema=schema).tables[f"{schema}.{table}"]
     )

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
@@ -14,21 +15,24 @@ from sqlalchemy import (
     TextClause,
     bindparam,
     cast,
+    func,
     select,
     text,
     tuple_,
 )
 from sqlalchemy.dialects.sqlite import insert
 
-from pillarbox.errors import DuplicateEventId, InvalidConfig
+from pillarbox.errors import DuplicateEventId, InvalidConfig, InvalidEventId
+from pillarbox.event.ids import made_at
 from pillarbox.outbox.row import COLUMNS, EventRow
 from pillarbox.outbox.shard import gate_of
-from pillarbox.outbox.tables import outbox, outbox_in, outbox_settings
+from pillarbox.outbox.tables import outbox, outbox_settings, table_in
 
 # Beyond this many keys a bulk closes its tenant's gate instead of taking a lock for each key:
 # the server's lock table is shared by all sessions and would overflow.
 MAX_KEY_LOCKS: Final = 64
 MAX_STATEMENT_BYTES: Final = 16 * 1024 * 1024
+_ID_TOLERANCE: Final = timedelta(days=1)
 
 _JSON: Final = ("payload", "event_metadata")
 
@@ -126,6 +130,31 @@ def _write_sqlite(connection: Connection, rows: Sequence[EventRow]) -> int:
     return connection.execute(_SQLITE_INSERT, values).rowcount
 
 
+def check_given_ids(
+    connection: Connection, rows: Sequence[EventRow], *, schema: str | None = None
+) -> None:
+    """Refuse ids of the caller's own that no partition of the table would take.
+
+    Partitions are ranges of version 7 ids; one far from the database's clock lies outside them.
+    """
+    given = [row.id for row in rows if row.given_id]
+    if not given or connection.dialect.name != "postgresql":
+        return
+    settings = table_in(outbox_settings, schema)
+    found = connection.execute(select(settings.c.layout, func.now())).one_or_none()
+    if found is None or found[0] != "partitioned":
+        return
+    for event_id in given:
+        made = made_at(event_id)
+        if made is None or abs(made - found[1]) > _ID_TOLERANCE:
+            raise InvalidEventId(
+                "event_id",
+                f"{event_id} is not of version 7 and within a day of the database's clock, as a "
+                "partitioned outbox needs it",
+                "leave it out, or make it with version 7 at the time of recording",
+            )
+
+
 def _chunks(rows: Sequence[EventRow]) -> Iterator[Sequence[EventRow]]:
     """Cut a batch so that no statement grows beyond its limit; usually there is one."""
     start, size = 0, 0
@@ -160,7 +189,7 @@ def _refuse_other_content(
     connection: Connection, rows: Sequence[EventRow], schema: str | None
 ) -> None:
     """Compare rows that stand in the table already with the ones that were to be written."""
-    table = outbox_in(schema)
+    table = table_in(outbox, schema)
     by_id = {(row.tenant_id, row.id): row for row in rows}
     columns = [cast(table.c[name], Text) if name in _JSON else table.c[name] for name in COMPARED]
     stored = connection.execute(
