@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks SUITE` measures ours beside a reference, in one run."""

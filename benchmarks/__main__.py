@@ -1,0 +1,36 @@
+"""Run one suite: print its table, write its JSON, fail when a bar is missed."""
+
+import argparse
+import asyncio
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks import suites
+from benchmarks.report import Report
+
+RESULTS: Final = Path(__file__).parent / "results"
+
+
+def main() -> int:
+    """Return 1 when a bar is missed."""
+    known = sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(suites.__path__))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("suite", choices=known)
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds, after a warm-up")
+    parser.add_argument("--only", default="", help="measures that hold this text; writes no JSON")
+    given = parser.parse_args()
+
+    report = Report(suite=given.suite, only=given.only)
+    suite = importlib.import_module(f"{suites.__name__}.{given.suite.replace('-', '_')}")
+    asyncio.run(suite.run(report, given.rounds))
+    print(f"\n{report.table()}")
+    if not given.only:
+        report.write(RESULTS)
+    return 0 if report.holds() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One module per suite; each has `async def run(report, rounds)`."""

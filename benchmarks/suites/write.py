@@ -1,0 +1,244 @@
+"""What recording an event costs the business transaction.
+
+PostgreSQL 18 with fsync and default durability, the shipped table with all its indexes, the same
+driver, engine and tenant setting on all sides.
+"""
+
+import itertools
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import insert, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+
+from benchmarks import shop
+from benchmarks.measure import Block, Operation, alternate, one_by_one, side_by_side
+from benchmarks.report import Report, Row, at_least, at_most
+from benchmarks.shop import Order, PlainOrder, order_confirmed, row_by_hand
+from pillarbox import NewEvent, SqlAlchemyOutbox, SQLAlchemyUnitOfWork
+from pillarbox.outbox.tables import outbox
+from pillarbox.servers import Postgres
+
+WRITERS: Final = 8
+BLOCK: Final = 40
+BLOCKS: Final = 12
+BULKS: Final = (1_000, 10_000)
+ROWS_PER_ROUND: Final = 20_000
+
+OURS: Final = "ours"
+WITHOUT: Final = "same without event"
+BY_HAND: Final = "INSERT by hand"
+CORE: Final = "Core insert, ready rows"
+COPY: Final = "COPY, ready rows"
+
+_INSERT: Final = insert(outbox)
+_COLUMNS: Final = tuple(row_by_hand(order_confirmed(0)))
+
+
+async def run(report: Report, rounds: int) -> None:
+    """Measure with both drivers."""
+    report.packages = ("sqlalchemy", *shop.DRIVERS)
+    with Postgres(version=18) as postgres:
+        report.servers["PostgreSQL"] = postgres.version
+        shop.create_tables(postgres.url)
+        for driver in shop.DRIVERS:
+            engine = shop.engine_for(postgres.url, driver, connections=WRITERS)
+            await _measure_transactions(report, rounds, engine, driver)
+            await _measure_bulks(report, rounds, engine, driver)
+            await engine.dispose()
+
+
+async def _measure_transactions(
+    report: Report, rounds: int, engine: AsyncEngine, driver: str
+) -> None:
+    for change, writers in itertools.product(("insert", "update"), (1, WRITERS)):
+        measure = f"{driver}, {change} + 1 event, {writers} writer{'s'[: writers - 1]}"
+        if not report.wants(measure):
+            continue
+        work = Transactions(engine, updates=change == "update")
+        await _check_alike(engine, one_by_one(work.ours, 1), one_by_one(work.by_hand, 1))
+        operations = {OURS: work.ours, WITHOUT: work.without_event, BY_HAND: work.by_hand}
+        found = await alternate(
+            {name: _block(operation, writers) for name, operation in operations.items()},
+            rounds=rounds,
+            blocks=BLOCKS,
+            before_round=work.start_afresh,
+        )
+        for reference, limit in ((WITHOUT, 1.25 if writers == 1 else 1.5), (BY_HAND, 1.1)):
+            ours, theirs = _millis(found[OURS]), _millis(found[reference])
+            report.add(Row(measure, "ms", ours, reference, theirs, at_most(limit)))
+
+
+async def _measure_bulks(report: Report, rounds: int, engine: AsyncEngine, driver: str) -> None:
+    for size in BULKS:
+        measure = f"{driver}, add_many of {size:,}"
+        if not report.wants(measure):
+            continue
+        work = Bulk(engine, size)
+        sides: Mapping[str, Block] = {OURS: work.ours, CORE: work.core, COPY: work.copy}
+        await _check_alike(engine, *sides.values())
+        found = await alternate(
+            sides,
+            rounds=rounds,
+            blocks=ROWS_PER_ROUND // size,
+            before_round=work.start_afresh,
+        )
+        for reference, bar in ((CORE, at_least(0.8)), (COPY, None)):
+            ours, theirs = _rates(found[OURS]), _rates(found[reference])
+            report.add(Row(measure, "rows/s", ours, reference, theirs, bar))
+
+
+class Transactions:
+    """The same business transaction in three ways; each inserts or updates one order."""
+
+    def __init__(self, engine: AsyncEngine, *, updates: bool) -> None:
+        self._engine = engine
+        self._updates = updates
+        self._sessions = async_sessionmaker(engine, expire_on_commit=False)
+        self._new_ids = itertools.count(shop.KEYS)
+        self._random = random.Random(3)
+
+    async def ours(self, writer: int) -> None:
+        """Raise an event in a unit of work."""
+        async with SQLAlchemyUnitOfWork(self._sessions) as uow:
+            order = await self._changed(uow, writer)
+            order.add_event(order_confirmed(order.id))
+            await uow.commit()
+
+    async def without_event(self, writer: int) -> None:
+        """Make the same event and leave it at that."""
+        async with SQLAlchemyUnitOfWork(self._sessions) as uow:
+            order = await self._changed(uow, writer)
+            order_confirmed(order.id)
+            await uow.commit()
+
+    async def by_hand(self, writer: int) -> None:
+        """Write the same row with a plain session and a hand-written INSERT."""
+        async with self._sessions() as session:
+            order = await self._changed_by_hand(session, writer)
+            await session.flush()
+            row = row_by_hand(order_confirmed(order.id), order.version)
+            await session.execute(_INSERT, row)
+            await session.commit()
+
+    async def start_afresh(self) -> None:
+        """Empty the outbox, and clear the last round out of the business table."""
+        async with self._engine.connect() as connection:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await connection.execute(text("TRUNCATE outbox"))
+            await connection.execute(text(f"DELETE FROM shop_order WHERE id >= {shop.KEYS}"))
+            await connection.execute(text("VACUUM ANALYZE shop_order"))
+
+    async def _changed(self, uow: SQLAlchemyUnitOfWork, writer: int) -> Order:
+        orders = uow.repository(Order)
+        if not self._updates:
+            order = Order(id=next(self._new_ids), customer="Ada Lovelace", cents=1)
+            await orders.save(order)
+            return order
+        found = await orders.get(self._known_id(writer))
+        assert found is not None
+        found.cents += 1
+        return found
+
+    async def _changed_by_hand(self, session: AsyncSession, writer: int) -> PlainOrder:
+        if not self._updates:
+            order = PlainOrder(id=next(self._new_ids), customer="Ada Lovelace", cents=1)
+            session.add(order)
+            return order
+        found = await session.get(PlainOrder, self._known_id(writer))
+        assert found is not None
+        found.cents += 1
+        return found
+
+    def _known_id(self, writer: int) -> int:
+        """Choose an order of this writer's own: shared ones would be stale now and then."""
+        return self._random.randrange(0, shop.KEYS, WRITERS) + writer
+
+
+class Bulk:
+    """Many events in one transaction, in three ways; rows by hand are ready beforehand."""
+
+    def __init__(self, engine: AsyncEngine, size: int) -> None:
+        self._engine = engine
+        self._size = size
+        self._sessions = async_sessionmaker(engine, expire_on_commit=False)
+        self._events = [order_confirmed(number % shop.KEYS) for number in range(size)]
+
+    async def ours(self) -> list[float]:
+        """Record event objects: they are checked, encoded, routed and written."""
+        events = [NewEvent(event=event, aggregate_id=event.order_id) for event in self._events]
+        async with self._sessions() as session:
+            start = time.perf_counter()
+            await SqlAlchemyOutbox(session).add_many(events)
+            await session.commit()
+            return self._each(start)
+
+    async def core(self) -> list[float]:
+        """Insert with SQLAlchemy Core, which the drivers turn into a pipeline of inserts."""
+        rows = [row_by_hand(event) for event in self._events]
+        async with self._sessions() as session:
+            start = time.perf_counter()
+            await session.execute(_INSERT, rows)
+            await session.commit()
+            return self._each(start)
+
+    async def copy(self) -> list[float]:
+        """Send with COPY: nothing is faster, and it knows no ON CONFLICT."""
+        rows = [tuple(row_by_hand(event).values()) for event in self._events]
+        async with self._engine.connect() as connection:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            start = time.perf_counter()
+            if self._engine.dialect.driver == "asyncpg":
+                await driver.copy_records_to_table("outbox", columns=_COLUMNS, records=rows)
+            else:
+                await _copy_with_psycopg(driver, rows)
+            return self._each(start)
+
+    async def start_afresh(self) -> None:
+        """Empty the outbox."""
+        await _empty(self._engine)
+
+    def _each(self, start: float) -> list[float]:
+        return [(time.perf_counter() - start) / self._size]
+
+
+async def _copy_with_psycopg(connection: Any, rows: list[tuple[Any, ...]]) -> None:
+    statement = f"COPY outbox ({', '.join(_COLUMNS)}) FROM STDIN"
+    async with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            await copy.write_row(row)
+    await connection.commit()
+
+
+def _block(operation: Operation, writers: int) -> Block:
+    if writers == 1:
+        return one_by_one(operation, BLOCK)
+    return side_by_side(operation, BLOCK * writers, writers=writers)
+
+
+def _millis(seconds: Sequence[float]) -> list[float]:
+    return [1_000 * value for value in seconds]
+
+
+def _rates(seconds: Sequence[float]) -> list[float]:
+    return [1 / value for value in seconds]
+
+
+async def _empty(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("TRUNCATE outbox"))
+
+
+async def _check_alike(engine: AsyncEngine, *writes: Block) -> None:
+    """Make sure that all ways write the same rows: equal in number and in bytes."""
+    seen = set()
+    for write in writes:
+        await _empty(engine)
+        await write()
+        async with engine.connect() as connection:
+            size = text("SELECT count(*), sum(pg_column_size(outbox.*)) FROM outbox")
+            seen.add(tuple((await connection.execute(size)).one()))
+    if len(seen) != 1:
+        raise AssertionError(f"the sides write different rows (count, bytes): {sorted(seen)}")
