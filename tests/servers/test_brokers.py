@@ -7,6 +7,7 @@ import pytest
 
 from pillarbox.servers import Kafka, Nats, Pulsar, RabbitMq, Redis, Server
 from pillarbox.servers.guardian import descendants
+from pillarbox.servers.kafka import cluster_id
 from tests.support.processes import alive
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -74,6 +75,13 @@ async def test_rabbitmq_keeps_a_message_over_a_kill_and_takes_its_port_mapper_al
             assert (await queue.get(no_ack=True, timeout=10)).body == b"1"
         family = descendants(server._owned._process.pid)
     assert not alive(family)
+
+
+def test_the_id_of_a_kafka_cluster_never_looks_like_an_option() -> None:
+    identities = [cluster_id(bytes([first]) + bytes(15)) for first in range(256)]
+
+    assert all(identity[0].isalpha() for identity in identities)
+    assert {len(identity) for identity in identities} == {22}
 
 
 @pytest.mark.servers("kafka")

@@ -118,6 +118,6 @@ def test_dev_ends_with_an_error_when_a_server_ends_by_itself() -> None:
         _, told = terminal.process.communicate(timeout=30)
 
         assert terminal.process.returncode == 1
-        kept = re.search(r"postgres ended by itself; its logs are kept in (\S+)", told)
+        kept = re.search(r"postgres18 ended by itself; its logs are kept in (\S+)", told)
         assert kept is not None
         shutil.rmtree(kept[1])

@@ -1,6 +1,7 @@
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,14 @@ def test_another_server_on_the_port_is_not_taken_for_ours() -> None:
 def test_a_started_server_is_not_started_twice() -> None:
     with Nats() as server, pytest.raises(ServerFailed, match="started already"):
         server.start()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(ServerFailed, match=f"nats has no folder to run in.*{file}"):
+        Nats(folder=file / "data").start()
 
 
 def test_a_stopped_server_says_that_it_is_not_started() -> None:

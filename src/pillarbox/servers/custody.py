@@ -48,7 +48,11 @@ class Custody:
         self._temporary = temporary
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self.folder = Path(self._read()["folder"])
+        first = self._read()
+        if "error" in first:
+            self._hang_up()
+            raise ServerFailed(name, f"has no folder to run in: {first['error']}")
+        self.folder = Path(first["folder"])
 
     @classmethod
     def open(
@@ -106,15 +110,22 @@ class Custody:
 
     def close(self) -> None:
         """End every process, remove the folder, end the guardian."""
+        self._hang_up()
+        if self._temporary and self.folder.exists():
+            # The guardian was killed: what it could not remove is removed here.
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _hang_up(self) -> None:
         with self._lock:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
                     with suppress(BrokenPipeError):
                         pipe.close()
-        self._process.wait(_CLOSE_SECONDS)
-        if self._temporary and self.folder.exists():
-            # The guardian was killed: what it could not remove is removed here.
-            shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:

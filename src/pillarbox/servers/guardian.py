@@ -254,8 +254,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _adopt_orphans()
     settings = json.loads(sys.argv[1])
+    try:
+        folder = _made_folder(settings)
+    except OSError as failed:
+        _write({"error": str(failed)})
+        return
     guardian = Guardian(
-        _made_folder(settings),
+        folder,
         keep=settings["folder"] is not None,
         end_signal=settings["end_signal"],
         end_seconds=settings["end_seconds"],

@@ -1,8 +1,8 @@
 """Run a single Kafka node."""
 
 import base64
+import secrets
 import struct
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -51,7 +51,7 @@ class Kafka(Server):
         super().__init__(folder=folder, ports={} if port is None else {"client": port})
         self._settings = dict(settings or {})
         self._memory = memory
-        self._cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._cluster = cluster_id(secrets.token_bytes(16))
         self._jars = Path()
         self._java = Path()
 
@@ -124,6 +124,14 @@ class Kafka(Server):
             return None
         answer = ask(self.port, _metadata_request(), _whole_response)
         return KAFKA_VERSION if self._cluster.encode() in answer else None
+
+
+def cluster_id(random: bytes) -> str:
+    """Write 16 random bytes as Kafka writes ids, starting with a letter.
+
+    The tool that formats the folder would take a leading dash for an option.
+    """
+    return base64.urlsafe_b64encode(bytes([random[0] & 0x3F]) + random[1:]).decode().rstrip("=")
 
 
 def _metadata_request() -> bytes:

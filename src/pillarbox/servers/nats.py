@@ -52,6 +52,6 @@ class Nats(Server):
     def _probe(self) -> str | None:
         greeting = ask(self.port, b"", lambda answer: answer.endswith(b"\r\n"))
         info = json.loads(greeting.removeprefix(b"INFO "))
-        if info["server_name"] != self._server_name or not info.get("jetstream"):
+        if info.get("server_name") != self._server_name or not info.get("jetstream"):
             return None
         return str(info["version"])

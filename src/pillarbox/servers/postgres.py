@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from pillarbox.servers.account import (
     Account,
@@ -34,7 +34,6 @@ class Postgres(Server):
             url = postgres.create_database("shop")
     """
 
-    name: ClassVar[str] = "postgres"
     stop_signal = signal.SIGINT  # the fast shutdown: sessions end, data are written
     end_signal = signal.SIGQUIT  # the immediate shutdown gives shared memory back
 
@@ -49,6 +48,7 @@ class Postgres(Server):
         database: str = "postgres",
     ) -> None:
         super().__init__(folder=folder, ports={} if port is None else {"client": port})
+        self.name = f"postgres{version}"
         self.major = version
         self.user = user
         self.database = database

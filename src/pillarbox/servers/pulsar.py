@@ -3,6 +3,7 @@
 import http.client
 import json
 import secrets
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -58,7 +59,7 @@ class Pulsar(Server):
 
     name = "pulsar"
     port_names = ("client", "web", "bookie")
-    ready_seconds = 120.0
+    ready_seconds = 100.0
     stop_seconds = 30.0
 
     def __init__(
@@ -104,7 +105,7 @@ class Pulsar(Server):
             "brokerServicePort": self.port,
             "webServicePort": self._ports["web"],
             # Without these two the bookie listens on all interfaces, on a port of its choice.
-            "listeningInterface": "lo",
+            "listeningInterface": "lo0" if sys.platform == "darwin" else "lo",
             "allowEphemeralPorts": "true",
             "allowLoopback": "true",
             "managedLedgerDefaultEnsembleSize": 1,

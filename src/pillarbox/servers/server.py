@@ -14,10 +14,11 @@ from typing import ClassVar, Final, Self
 from pillarbox.servers.account import Account
 from pillarbox.servers.custody import Command, Custody
 from pillarbox.servers.errors import ServerFailed
-from pillarbox.servers.ports import free_ports
+from pillarbox.servers.ports import free_ports, is_free
 
 _PORT_TRIES: Final = 5
-_RESTART_TRIES: Final = 10
+_RESTART_SECONDS: Final = 15.0
+_RETRY_SECONDS: Final = 0.1
 _POLL_SECONDS: Final = 0.02
 _PORT_TAKEN: Final = re.compile(
     r"address (already )?in use|eaddrinuse|failed to bind", re.IGNORECASE
@@ -40,7 +41,7 @@ class Server(ABC):
             connect(postgres.url)
     """
 
-    name: ClassVar[str]
+    name: str
     port_names: ClassVar[tuple[str, ...]] = ("client",)
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     # What a server without a future gets: no need to be kind when the data go as well.
@@ -140,16 +141,15 @@ class Server(ABC):
         """Start again with the same data on the same ports, ending the server first if it runs."""
         if self.running:
             self.halt()
-        for left in reversed(range(_RESTART_TRIES)):
+        limit = time.monotonic() + _RESTART_SECONDS
+        while True:
             try:
-                self._launch()
+                return self._launch()
             except _EndedEarly as ended:
                 # Orphans of a killed PostgreSQL may hold its shared memory for a moment.
-                if not left:
+                if time.monotonic() > limit:
                     raise self._failure(str(ended)) from ended
-                time.sleep(_POLL_SECONDS)
-            else:
-                return
+                time.sleep(_RETRY_SECONDS)
 
     def keep_logs(self) -> Path:
         """Copy logs and settings to a folder that stays; return it."""
@@ -207,11 +207,16 @@ class Server(ABC):
             try:
                 self._launch()
             except _EndedEarly as ended:
-                if not left or not wanted or not _PORT_TAKEN.search(self._output()):
+                if not left or not wanted or not self._lost_a_port():
                     raise self._failure(str(ended)) from ended
                 self._forget_data()
             else:
                 return
+
+    def _lost_a_port(self) -> bool:
+        # Not every server says so, but whoever took the port is most likely still there.
+        said = _PORT_TAKEN.search(self._output()) is not None
+        return said or not all(map(is_free, self._ports.values()))
 
     def _forget_data(self) -> None:
         if self._kept_folder is None:
@@ -236,17 +241,19 @@ class Server(ABC):
     def _answers(self) -> str | None:
         try:
             return self._probe()
-        except OSError:
-            return None
+        except (OSError, ValueError):
+            return None  # a ValueError is the answer of somebody else's server
 
     def _run(self, command: Command, seconds: float) -> None:
         """Run a program of the server to its end, under the guardian's eyes."""
+        self._log_start = self.logs.stat().st_size if self.logs.exists() else 0
         self._owned.spawn(command, self.logs)
         limit = time.monotonic() + seconds
         while (code := self._exit_code()) is None and time.monotonic() < limit:
             time.sleep(_POLL_SECONDS)
         if code != 0:
-            raise self._failure(f"could not be prepared: {command.argv[0]} ended with {code}")
+            problem = f"could not be prepared, {command.argv[0]} ended with {code}"
+            raise self._failure(f"{problem}:\n{self._output()[-_TAIL:]}")
 
     def _failure(self, problem: str) -> ServerFailed:
         return ServerFailed(self.name, problem, self.keep_logs())
