@@ -114,11 +114,12 @@ def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TE
     """Check a new event whole and return its row, or raise `InvalidEvent`."""
     kind = object if new.event is None else type(new.event)
     aggregate_type = _first(new.aggregate_type, class_setting(kind, "aggregate_type"))
-    event_type = _event_type(new, kind)
     topic = _first(new.topic, class_setting(kind, "topic"))
+    if topic is not None:
+        check_topic(topic, settings.rules)
+    event_type = _event_type(new, kind)
     if topic is None:
         topic = _routed(settings, tenant_id, aggregate_type, event_type)
-    check_topic(topic, settings.rules)
     event_id = settings.new_id() if new.event_id is None else _given_id(new.event_id)
     aggregate_id = None if new.aggregate_id is None else key_text("aggregate_id", new.aggregate_id)
     key = aggregate_id if new.key is None else key_text("key", new.key)
@@ -172,7 +173,8 @@ def row_of_raised(
     if topic is None:
         aggregate_type = class_setting(kind, "aggregate_type") or raiser.aggregate_type
         topic = _routed(settings, tenant_id, aggregate_type, event_type)
-    check_topic(topic, settings.rules)
+    else:
+        check_topic(topic, settings.rules)
     key = key_text("key", options["key"]) if "key" in options else raiser.aggregate_id
     place = place_of(tenant_id, key)
     size = byte_length(raised.payload)
@@ -232,7 +234,7 @@ def _routed(
             f"of {event_type} is not known",
             "set aggregate_type on its class, or pass aggregate_type=… or topic=…",
         )
-    return topic
+    return check_topic(topic, settings.rules)
 
 
 def _given_id(value: UUID | str) -> UUID:
