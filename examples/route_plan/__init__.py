@@ -1,0 +1,1 @@
+"""A plain domain object behind a repository: `RoutePlanRepository` → `RepoAdapter` → `SaBaseRepo`."""
