@@ -7,14 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
-from sqlalchemy.ext.asyncio import (
-    AsyncEngine,
-    AsyncSession,
-    async_sessionmaker,
-    create_async_engine,
-)
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from pillarbox.database import async_url, shown
+from pillarbox.database import make_engine, shown
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.registry import EventRegistry
 from pillarbox.outbox.notify import Notifier
@@ -161,6 +156,4 @@ class Pillarbox:
 
 
 def _engine(database: str | AsyncEngine) -> AsyncEngine:
-    if isinstance(database, AsyncEngine):
-        return database
-    return create_async_engine(async_url(database), pool_pre_ping=True)
+    return database if isinstance(database, AsyncEngine) else make_engine(database)

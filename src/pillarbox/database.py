@@ -1,9 +1,10 @@
 """Database addresses: one spelling for people, the right driver for each use."""
 
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, Connection, event, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from pillarbox.errors import InvalidConfig
 
@@ -28,6 +29,30 @@ def async_url(url: str | URL) -> URL:
     if parsed.drivername == "postgresql+asyncpg":
         return parsed
     return _for_psycopg(parsed)
+
+
+def make_engine(url: str | URL) -> AsyncEngine:
+    """Make an engine for an address; on SQLite its transactions begin by taking the write lock.
+
+    SQLite does not wait when a transaction that has read turns to writing while another has
+    written: it fails at once. Beginning with the lock makes writers wait for one another.
+    """
+    engine = create_async_engine(async_url(url), pool_pre_ping=True)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_immediate)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    del record
+    connection.isolation_level = None  # SQLAlchemy begins, not the driver
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA busy_timeout = 10000")
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def shown(url: URL) -> str:
