@@ -12,10 +12,9 @@ from pillarbox.servers.ports import free_ports, is_free
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))  # and no listen: nobody waits for its answer
+        yield holder.getsockname()[1]
 
 
 def first(port: int) -> Callable[[Sequence[str]], dict[str, int]]:
@@ -35,7 +34,7 @@ def test_free_ports_differ_and_lie_below_those_of_outgoing_connections() -> None
     assert max(ports.values()) < 32768
 
 
-def test_a_port_with_a_listener_is_not_free(taken: int) -> None:
+def test_a_port_that_somebody_holds_is_not_free(taken: int) -> None:
     assert not is_free(taken)
 
 
