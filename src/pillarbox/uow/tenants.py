@@ -16,6 +16,7 @@ from sqlalchemy.orm import (
     ORMExecuteState,
     Session,
     SessionTransaction,
+    UserDefinedOption,
     mapped_column,
     with_loader_criteria,
 )
@@ -102,15 +103,27 @@ def _filter(state: ORMExecuteState) -> None:
     if settings is None:
         return
     tenant_id = _tenant(state.session, settings)
-    if not state.is_orm_statement or state.is_insert:
+    if not state.is_orm_statement or state.is_insert or _is_filtered(state, tenant_id):
         return
     state.statement = state.statement.options(
         with_loader_criteria(
             TenantScoped,
             lambda kind: kind.tenant_id == tenant_id,
             include_aliases=True,
-        )
+        ),
+        _Filtered(tenant_id),
     )
+
+
+class _Filtered(UserDefinedOption):
+    """Go with a filter from a load to the loads that follow from it, to say that it is there."""
+
+    propagate_to_loaders = True
+
+
+def _is_filtered(state: ORMExecuteState, tenant_id: str) -> bool:
+    options = state.user_defined_options
+    return any(isinstance(mark, _Filtered) and mark.payload == tenant_id for mark in options)
 
 
 @event.listens_for(Session, "before_attach")
