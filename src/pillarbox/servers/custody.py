@@ -48,6 +48,7 @@ class Custody:
         self._temporary = temporary
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
+        self._shared: list[tuple[str, int]] = []
         first = self._read()
         if "error" in first:
             self._hang_up()
@@ -95,6 +96,10 @@ class Custody:
         }
         return int(self._ask(request)["pid"])
 
+    def ready(self) -> None:
+        """Let the guardian note what a ready server holds outside of its folder."""
+        self._shared = self._ask({"op": "ready"})["shared"]
+
     def returncode(self) -> int | None:
         """Return how the main process ended; None while it runs."""
         code: int | None = self._ask({"op": "status"})["returncode"]
@@ -111,9 +116,8 @@ class Custody:
     def close(self) -> None:
         """End every process, remove the folder, end the guardian."""
         self._hang_up()
-        if self._temporary and self.folder.exists():
-            # The guardian was killed: what it could not remove is removed here.
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._process.returncode != 0:
+            self._clean_up()
 
     def _hang_up(self) -> None:
         with self._lock:
@@ -126,6 +130,13 @@ class Custody:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _clean_up(self) -> None:
+        # The guardian was killed: what it could not remove is removed here.
+        for name, number in self._shared:
+            guardian.remove_shared(name, number)
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:

@@ -84,6 +84,9 @@ class Guardian:
                 return self._spawn(request)
             case "status":
                 return {"returncode": self._returncode()}
+            case "ready":
+                self._note_shared(self._tree())
+                return {"shared": sorted(self.shared)}
             case "signal":
                 self._signal_tree(request["signal"])
                 return {}
@@ -97,7 +100,7 @@ class Guardian:
         """End the server, remove its folder."""
         self._end(self.end_signal, self.end_seconds)
         for name, number in self.shared:
-            _remove_shared(name, number)
+            remove_shared(name, number)
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -138,14 +141,17 @@ class Guardian:
         reached: set[int] = set()
         while fresh := [pid for pid in self._tree() if pid not in reached]:
             if number == signal.SIGKILL:
-                for pid in fresh:
-                    self.shared.update(_mapped(pid))
+                self._note_shared(fresh)
             for pid in fresh:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             reached.update(fresh)
         if number == signal.SIGKILL:
             _wait(lambda: not self._left(reached), _REAP_SECONDS)
+
+    def _note_shared(self, pids: list[int]) -> None:
+        for pid in pids:
+            self.shared.update(_mapped(pid))
 
     def _tree(self) -> list[int]:
         return descendants(os.getpid())
@@ -198,7 +204,8 @@ def _mapped(pid: int) -> Iterator[tuple[str, int]]:
                 yield name.split()[0], int(fields[4])
 
 
-def _remove_shared(name: str, number: int) -> None:
+def remove_shared(name: str, number: int) -> None:
+    """Give back a piece of shared memory that a killed server left."""
     if name.startswith("/SYSV"):
         ctypes.CDLL(None).shmctl(number, _IPC_RMID, None)
     else:

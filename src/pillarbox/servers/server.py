@@ -236,6 +236,7 @@ class Server(ABC):
             if time.monotonic() > limit:
                 raise self._failure(f"was not ready after {self.ready_seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
+        self._owned.ready()
         self.version = version
 
     def _answers(self) -> str | None:
