@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -116,7 +117,7 @@ class Databases:
             return async_url(f"sqlite:///{self._sqlite(folder)}")
         if name not in self._urls:
             postgres: Postgres = self.request.getfixturevalue(server)
-            self._urls[name] = postgres.create_database(f"tests_{driver}")
+            self._urls[name] = postgres.create_database(f"tests_{uuid4().hex}")
             _migrate(self._urls[name])
             self._cleaners[name] = psycopg.connect(
                 self._urls[name], autocommit=True, options="-c lock_timeout=10s"
