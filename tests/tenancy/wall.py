@@ -115,6 +115,7 @@ def _build(postgres: Postgres) -> psycopg.Connection:
             )
     engine.dispose()
     admin = psycopg.connect(postgres.url_of("tenancy"), autocommit=True)
+    admin.execute("ALTER DATABASE tenancy SET synchronous_commit = off")
     admin.execute(_MEMBERS.encode())
     return admin
 
