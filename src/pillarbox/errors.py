@@ -9,7 +9,8 @@
     ├── InvalidConfig         a setting that cannot work
     ├── SetupError            the database or the machine is not ready
     │   ├── SchemaMissing, SchemaOutdated, SchemaInUse, PartitionsMissing
-    │   └── GrantsMissing, UnsafeRole, RowSecurityMissing, ServerUnavailable
+    │   ├── GrantsMissing, UnsafeRole, RowSecurityMissing
+    │   └── ServerUnavailable, ServerFailed
     ├── TenantError           TenantRequired, TenantMismatch
     └── UnitOfWorkError       NoActiveUnitOfWork, CommitUnknown
 
