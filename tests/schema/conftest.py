@@ -1,30 +1,42 @@
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from pillarbox.database import sync_url
 from pillarbox.servers import Postgres
 
 POSTGRES = ("postgres15", "postgres16", "postgres18")
+SCHEMAS = text("SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema$'")
+
+
+@cache
+def shared_database(server: Postgres) -> str:
+    """Make one database per server; to create and drop one for each test would take minutes."""
+    url = server.create_database("schema_tests")
+    engine = create_engine(sync_url(url), poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER DATABASE schema_tests SET synchronous_commit = off")
+    return url
+
+
+def emptied(server: Postgres) -> str:
+    """Return the address of a database without any table."""
+    url = shared_database(server)
+    with create_engine(sync_url(url), poolclass=NullPool).begin() as connection:
+        for schema in connection.scalars(SCHEMAS).all():
+            connection.exec_driver_sql(f'DROP SCHEMA "{schema}" CASCADE')
+        connection.exec_driver_sql("CREATE SCHEMA public")
+    return url
 
 
 @pytest.fixture(params=POSTGRES)
-def postgres(request: pytest.FixtureRequest) -> Postgres:
-    """Each version of PostgreSQL in turn."""
-    server: Postgres = request.getfixturevalue(request.param)
-    return server
-
-
-@pytest.fixture
-def database_url(postgres: Postgres) -> Iterator[str]:
-    """The address of an empty database."""
-    name = f"schema_{uuid4().hex}"
-    yield postgres.create_database(name)
-    postgres.drop_database(name)
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The address of an empty database, on each version of PostgreSQL in turn."""
+    return emptied(request.getfixturevalue(request.param))
 
 
 @pytest.fixture
@@ -36,15 +48,11 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(params=[*POSTGRES, "sqlite"])
-def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database of every kind that is served."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/outbox.db"
-        return
-    server: Postgres = request.getfixturevalue(request.param)
-    name = f"schema_{uuid4().hex}"
-    yield server.create_database(name)
-    server.drop_database(name)
+        return f"sqlite:///{tmp_path}/outbox.db"
+    return emptied(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -89,7 +89,9 @@ def test_every_definition_equals_what_create_all_makes(engine: Engine, partition
         attach(MetaData(), schema="attached").create_all(connection)
         migrated, attached = described(connection, "migrated"), described(connection, "attached")
 
-    assert {name: len(rows) > 10 for name, rows in migrated.items()} == dict.fromkeys(migrated, True)
+    assert {name: len(rows) > 10 for name, rows in migrated.items()} == dict.fromkeys(
+        migrated, True
+    )
     if partitioned:  # the word ONLY is how PostgreSQL prints the index of a partitioned table
         rows = migrated["indexes"]
         migrated["indexes"] = [(name, text.replace("ON ONLY ", "ON ")) for name, text in rows]

@@ -4,15 +4,17 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
 import click
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import URL, Connection, create_engine
 from sqlalchemy.pool import NullPool
 
 from pillarbox.cli.group import DRIFT, Group
 from pillarbox.database import shown, sync_url
+from pillarbox.errors import SchemaMissing
 from pillarbox.outbox.options import APPLICATION_ROLE, PROJECTOR_ROLE, SchemaOptions
 from pillarbox.outbox.policies import grants_sql, policies_sql
 from pillarbox.outbox.schema import check as find_drift
@@ -43,7 +45,7 @@ _shards = click.option(
     "--shards",
     type=int,
     metavar="N",
-    help="Power of two from 1 to 1024, chosen once.  [default: 64]",
+    help="Power of two from 1 to 1024, chosen once.  [default: as it is, else 64]",
 )
 
 
@@ -117,10 +119,10 @@ def sql(dialect: str, **options: Any) -> None:
 @_tenancy
 @_roles
 def apply(database_url: str, **options: Any) -> None:
-    """Create the tables, or bring them to this version and make new partitions.
+    """Create the tables, or bring them up to date.
 
-    Everything happens in one transaction; repeating it is harmless. Run it as the owner of the
-    tables, not as the application.
+    Everything happens in one transaction; repeating it is harmless, and makes new partitions. Run
+    it as the owner of the tables, not as the application.
     """
     began = perf_counter()
     with _connected(database_url) as connection:
@@ -143,7 +145,11 @@ def apply(database_url: str, **options: Any) -> None:
 @_tenancy
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def check(database_url: str, as_json: bool, **options: Any) -> None:
-    """Compare the database with what this version needs; exit code 3 when it differs."""
+    """Find what differs from this version.
+
+    Exit code 0: nothing; 3: something, listed with what to do about it.
+    """
+    refuse_to_create(sync_url(database_url))
     with _connected(database_url) as connection:
         findings = find_drift(connection, SchemaOptions(**options))
     if as_json:
@@ -160,12 +166,18 @@ def check(database_url: str, as_json: bool, **options: Any) -> None:
 @_tenancy
 @_roles
 def grants(tenancy: bool, **options: Any) -> None:
-    """Print the roles and grants of application and projector.
+    """Print roles and grants of application and projector.
 
     Login roles become members: GRANT pillarbox_app TO shop;
     """
     chosen = SchemaOptions(tenancy=tenancy, **options)
     click.echo(grants_sql(chosen) + (policies_sql(chosen) if tenancy else ""), nl=False)
+
+
+def refuse_to_create(url: URL) -> None:
+    """Raise for a file that is not there; SQLite would make an empty one."""
+    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
+        raise SchemaMissing(f"{url.database}, a file that does not exist")
 
 
 @contextmanager

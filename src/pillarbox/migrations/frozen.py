@@ -67,5 +67,5 @@ def statements(text: str) -> Iterator[str]:
 
 
 def _filled(name: str, choices: Choices) -> str:
-    text = (files("pillarbox.migrations") / "versions" / name).read_text()
+    text = (files("pillarbox.migrations") / "versions" / name).read_text("utf-8")
     return SqlTemplate(text).substitute(choices.tokens())

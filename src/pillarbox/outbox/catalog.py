@@ -22,7 +22,7 @@ _INDEXES = text(
     "WHERE c.relnamespace = to_regnamespace(:namespace) AND t.relname LIKE 'outbox%'"
 )
 _CONSTRAINTS = text(
-    "SELECT t.relname, k.conname, k.contype, ARRAY(SELECT a.attname FROM unnest(k.conkey) "
+    "SELECT t.relname, k.conname, k.contype::text, ARRAY(SELECT a.attname::text FROM unnest(k.conkey) "
     "WITH ORDINALITY AS n (attnum, place) JOIN pg_attribute a ON a.attrelid = t.oid "
     "AND a.attnum = n.attnum ORDER BY n.place) FROM pg_constraint k "
     "JOIN pg_class t ON t.oid = k.conrelid WHERE k.contype IN ('c', 'p') "

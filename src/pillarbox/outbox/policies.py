@@ -2,7 +2,7 @@
 
 import re
 from importlib.resources import files
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.rules import check_identifier
@@ -36,14 +36,13 @@ def tenant_policies(
     The tenant's policy holds for everyone who has rights on the table, unless `application_role`
     names one role; a `projector_role` may read and write every tenant's rows.
     """
+    role = _checked("application_role", application_role)
     tokens = {
         "table": qualifier(_checked("schema", schema)) + f'"{check_identifier("table", table)}"',
         "column": check_identifier("column", column),
         "setting": _checked_setting(setting),
-        "cast": "" if column_type == "text" else f"::{column_type}",
-        "application": f'"{_checked("application_role", application_role)}"'
-        if application_role
-        else "PUBLIC",
+        "cast": _cast(column_type),
+        "application": f'"{role}"' if role else "PUBLIC",
         "projector": _checked("projector_role", projector_role) or "",
     }
     texts = ["policy.sql"] + (["policy_projector.sql"] if projector_role else [])
@@ -75,12 +74,19 @@ def grants_sql(options: SchemaOptions) -> str:
 
 
 def _filled(name: str, tokens: dict[str, str]) -> str:
-    template = (files("pillarbox.outbox") / "sql" / name).read_text()
+    template = (files("pillarbox.outbox") / "sql" / name).read_text("utf-8")
     return SqlTemplate(template).substitute(tokens)
 
 
 def _checked(setting: str, value: str | None) -> str | None:
     return None if value is None else check_identifier(setting, value)
+
+
+def _cast(column_type: TenantType) -> str:
+    if column_type in get_args(TenantType):
+        return "" if column_type == "text" else f"::{column_type}"
+    remedy = f"use one of {', '.join(get_args(TenantType))}"
+    raise InvalidConfig("column_type", "is no type of a tenant's column", remedy)
 
 
 def _checked_setting(value: str) -> str:

@@ -46,8 +46,10 @@ def schema_sql(
     choices = options.choices(dialect)
     texts = [script(version, choices) for version in VERSIONS]
     if choices.partitioned:
-        needed = _needed(options, [], now)
-        texts += [partitions.partition_sql(partition, options.schema) for partition in needed]
+        texts += [
+            "".join(f"{statement};\n" for statement in step.statements)
+            for step in partition_steps(options, [], now)
+        ]
     if dialect != "postgresql":
         return "\n".join(["BEGIN IMMEDIATE;\n", *texts, "COMMIT;\n"])
     if options.tenancy:
