@@ -162,25 +162,6 @@ async def test_cancelled_at_any_await(
     assert step > 5, "the work has a number of awaits to be cancelled at"
 
 
-@on("sqlite+aiosqlite")
-@pytest.mark.parametrize("cancel", [on_falling_asleep, on_waking_up])
-async def test_cancelled_at_any_await_on_sqlite(watched: Watched, cancel: Cancel) -> None:
-    there: set[str] = set()
-    for step in count(1):
-        order_id = f"o-{step}"
-        cancelled = await run(
-            CancelledAt(place(watched.database.sessions, order_id), frozenset({step}), cancel)
-        )
-
-        await watched.is_clean()
-        there |= {order_id} & set(await watched.database.order_ids())
-        await watched.all_or_nothing(there)
-        if not cancelled:
-            break
-
-    assert order_id in there
-
-
 async def record(engine: AsyncEngine, order_id: str) -> None:
     """Write a row and three events by hand, over a bare connection."""
     async with engine.connect() as connection:
