@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from pillarbox.database import make_engine, shown
 from pillarbox.errors import InvalidConfig
+from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
 from pillarbox.event.registry import EventRegistry
 from pillarbox.outbox.notify import Notifier
 from pillarbox.outbox.routing import RoutingPolicy
@@ -49,6 +50,8 @@ class Pillarbox:
         routing: RoutingPolicy | None = None,
         tenant_resolver: TenantResolver | None = None,
         schema: str | None = None,
+        limits: PayloadLimits = DEFAULT_LIMITS,
+        encoders: Encoders = DEFAULT_ENCODERS,
         allow_unsafe_role: bool = False,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -60,9 +63,11 @@ class Pillarbox:
             routing=routing,
             tenancy=Tenancy.from_env(env, resolver=tenant_resolver),
             schema=schema,
+            limits=limits,
+            encoders=encoders,
         )
         self.engine = _engine(database)
-        self.bus_url = bus
+        self.bus_url = bus or env.get("PILLARBOX_BUS_URL") or None
         self.registry = EventRegistry()
         self.session_factory = async_sessionmaker(self.engine, expire_on_commit=False)
         collect_events(self.session_factory, settings=self.settings)

@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from pillarbox import DomainEvent
-from pillarbox.errors import InvalidEvent
+from pillarbox.errors import InvalidConfig, InvalidEvent
 from pillarbox.event.domain import class_setting, event_type_of, schema_version_of
 from pillarbox.event.payload import encode_json, event_fields
 
@@ -120,3 +120,18 @@ def test_a_mapping_is_an_event_without_a_class() -> None:
 def test_an_object_without_fields_is_refused_with_what_to_pass_instead(thing: object) -> None:
     with pytest.raises(InvalidEvent, match="has no fields to send; pass a DomainEvent"):
         event_fields(thing)
+
+
+def test_a_field_named_like_a_setting_of_the_class_is_refused() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"Renamed\.topic is a field with the name of a setting"
+    ):
+        type("Renamed", (DomainEvent,), {"__annotations__": {"topic": str}})
+
+
+def test_a_setting_may_be_annotated_as_what_it_is() -> None:
+    class Placed(DomainEvent):
+        topic: ClassVar[str | None] = "orders.placed"
+        order_id: str
+
+    assert Placed("o-1").topic == "orders.placed"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillarbox.event.ids import RandomBytes, first_id_of, id_maker, made_at
+from pillarbox.event.ids import RandomBytes, first_id, id_maker, made_at
 
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,9 +74,9 @@ def test_a_bound_stands_between_the_ids_of_two_milliseconds(moment: datetime) ->
     last_before = id_maker(SteppingClock(at - timedelta(microseconds=1)), ones)
     first_after = id_maker(SteppingClock(at), zeros)
 
-    assert first_id_of(at) <= first_after()
+    assert first_id(at) <= first_after()
     if at > EPOCH:
-        assert last_before() < first_id_of(at)
+        assert last_before() < first_id(at)
 
 
 @pytest.mark.parametrize("other", [uuid4(), UUID(int=0), UUID(int=2**128 - 1)])

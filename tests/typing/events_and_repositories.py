@@ -101,7 +101,7 @@ async def outboxes_return_ids(session: AsyncSession) -> None:
     outbox = SqlAlchemyOutbox(session)
     assert_type(await outbox.add(topic="orders.order", payload={"total": 1}), UUID)
     assert_type(await outbox.add_many([NewEvent(topic="orders.order", payload={})]), list[UUID])
-    port: Outbox = outbox  # type: ignore[assignment]  # the protocol asks for any option
+    port: Outbox = outbox
     assert_type(await port.add(WithDecorator("o-1")), UUID)
     await outbox.add(tpoic="orders.order")  # type: ignore[call-arg]  # a typing mistake
     SyncSqlAlchemyOutbox(session)  # type: ignore[arg-type]  # an async session

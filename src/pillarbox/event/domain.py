@@ -1,7 +1,12 @@
 """Domain events: what happened, in the past tense."""
 
+import inspect
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Final, Self, dataclass_transform
+
+from pillarbox.errors import InvalidConfig
+
+SETTINGS: Final = ("event_type", "aggregate_type", "topic", "schema_version", "schema_id")
 
 
 @dataclass_transform(frozen_default=True)
@@ -27,6 +32,7 @@ class DomainEvent:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        _refuse_reserved_fields(cls)
         # A base's decorator, if it has one, has run by now; this class's own has not.
         for base in cls.__mro__[1:]:
             as_dataclass(base)
@@ -40,9 +46,21 @@ class DomainEvent:
 
 def as_dataclass(cls: type) -> None:
     """Make an event class that was written without the decorator a frozen dataclass."""
-    is_event = issubclass(cls, DomainEvent) and cls is not DomainEvent
-    if is_event and "__dataclass_params__" not in cls.__dict__:
+    if not issubclass(cls, DomainEvent) or cls is DomainEvent:
+        return
+    if "__dataclass_params__" not in cls.__dict__:
         dataclass(frozen=True)(cls)
+
+
+def _refuse_reserved_fields(cls: type) -> None:
+    """Refuse a field that is named like a setting of the class and would hide it."""
+    for name, annotation in inspect.get_annotations(cls).items():
+        if name in SETTINGS and "ClassVar" not in str(annotation):
+            raise InvalidConfig(
+                f"{cls.__name__}.{name}",
+                "is a field with the name of a setting of the class",
+                f'rename the field, or set it without annotation: {name} = "…"',
+            )
 
 
 def event_type_of(kind: type) -> str:

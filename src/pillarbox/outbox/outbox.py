@@ -25,7 +25,29 @@ class Outbox(Protocol):
     rollback; after the commit the event is delivered at least once.
     """
 
-    async def add(self, event: object = None, **options: Any) -> UUID:
+    async def add(
+        self,
+        event: object = None,
+        *,
+        topic: str | None = None,
+        payload: Any = UNSET,
+        key: Key | None = None,
+        event_type: str | None = None,
+        event_id: UUID | str | None = None,
+        aggregate_type: str | None = None,
+        aggregate_id: Key | None = None,
+        aggregate_version: int | None = None,
+        event_number: int | None = None,
+        routing_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        schema_id: str | None = None,
+        schema_version: int | None = None,
+        occurred_at: datetime | None = None,
+        deliver_at: datetime | None = None,
+        expires_at: datetime | None = None,
+        tombstone: bool = False,
+    ) -> UUID:
         """Record one event and return its id."""
         ...
 

@@ -3,20 +3,19 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from importlib.resources import files
 from typing import Final
 from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from pillarbox.event.ids import EPOCH, first_id, time_of
 from pillarbox.migrations.frozen import SqlTemplate, qualifier
 
 DAY: Final = timedelta(days=1)
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 WARN_BELOW: Final = timedelta(days=7)
 _BOUND: Final = re.compile(r"FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)")
-_RANDOM_BITS: Final = 80  # all bits of a UUIDv7 that follow its milliseconds
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,16 +39,6 @@ class Partition:
     def upper(self) -> UUID:
         """The smallest id that belongs to the next partition."""
         return first_id(self.end)
-
-
-def first_id(at: datetime) -> UUID:
-    """Return the smallest 128-bit number that a UUIDv7 of that time can have."""
-    return UUID(int=((at - EPOCH) // timedelta(milliseconds=1)) << _RANDOM_BITS)
-
-
-def time_of(event_id: UUID) -> datetime:
-    """Return the time that a UUIDv7 begins with."""
-    return EPOCH + timedelta(milliseconds=event_id.int >> _RANDOM_BITS)
 
 
 def missing(

@@ -117,7 +117,7 @@ def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TE
     topic = _first(new.topic, class_setting(kind, "topic"))
     if topic is not None:
         check_topic(topic, settings.rules)
-    event_type = _event_type(new, kind)
+    event_type = check_key("event_type", _event_type(new, kind))
     if topic is None:
         topic = _routed(settings, tenant_id, aggregate_type, event_type)
     event_id = settings.new_id() if new.event_id is None else _given_id(new.event_id)
@@ -217,10 +217,12 @@ def key_text(field: str, value: Key) -> str:
 
 
 def _event_type(new: NewEvent, kind: type) -> str:
+    if isinstance(new.event, type):
+        raise InvalidEvent("event", f"is the class {new.event.__name__}", "pass an instance of it")
     named = _first(new.event_type, new.topic if new.event is None else event_type_of(kind))
     if named is None:
         raise InvalidEvent("event", "is missing", "pass an event object, or topic=… and payload=…")
-    return check_key("event_type", named)
+    return named
 
 
 def _routed(

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pillarbox.clock import SYSTEM_CLOCK, Clock
-from pillarbox.event.ids import IdMaker, id_maker
 from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
+from pillarbox.event.ids import IdMaker, id_maker
 from pillarbox.event.rules import PORTABLE, BusRules, check_identifier, check_key, rules_for
 from pillarbox.outbox.routing import ContextTopics, RoutingPolicy
 from pillarbox.tenancy import Tenancy
@@ -41,6 +41,8 @@ class CaptureSettings:
         routing: RoutingPolicy | None = None,
         tenancy: Tenancy | None = None,
         schema: str | None = None,
+        limits: PayloadLimits = DEFAULT_LIMITS,
+        encoders: Encoders = DEFAULT_ENCODERS,
     ) -> "CaptureSettings":
         """Read the `PILLARBOX_` variables; an argument wins over its variable."""
         env = os.environ if environ is None else environ
@@ -50,4 +52,6 @@ class CaptureSettings:
             rules=rules_for(bus or env.get("PILLARBOX_BUS_URL") or None),
             tenancy=tenancy or Tenancy.from_env(env),
             schema=schema or env.get("PILLARBOX_SCHEMA") or None,
+            limits=limits,
+            encoders=encoders,
         )
