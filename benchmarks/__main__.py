@@ -19,7 +19,7 @@ def main() -> int:
     known = sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(suites.__path__))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("suite", choices=known)
-    parser.add_argument("--rounds", type=int, default=9, help="measured rounds, after a warm-up")
+    parser.add_argument("--rounds", type=int, default=7, help="measured rounds, after a warm-up")
     parser.add_argument("--only", default="", help="measures that hold this text; writes no JSON")
     given = parser.parse_args()
 
@@ -27,6 +27,8 @@ def main() -> int:
     suite = importlib.import_module(f"{suites.__name__}.{given.suite.replace('-', '_')}")
     asyncio.run(suite.run(report, given.rounds))
     print(f"\n{report.table()}")
+    if report.load > 1:
+        print(f"the machine was busy with other work (load {report.load:.1f}); repeat when quiet")
     if not given.only:
         report.write(RESULTS)
     return 0 if report.holds() else 1

@@ -109,6 +109,7 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def wants(self, measure: str) -> bool:
         """Tell whether a measure is asked for."""
@@ -137,7 +138,8 @@ class Report:
         """Write the rows for machines."""
         found = {
             "suite": self.suite,
-            "machine": machine(self.servers, self.packages),
+            "machine": machine(self.servers, self.packages)
+            | {"load_at_start": round(self.load, 1)},
             "rows": [row.as_json() for row in self.rows],
         }
         path = folder / f"{self.suite}.json"

@@ -22,8 +22,8 @@ from pillarbox.outbox.tables import outbox
 from pillarbox.servers import Postgres
 
 WRITERS: Final = 8
-BLOCK: Final = 40
-BLOCKS: Final = 12
+TRANSACTIONS: Final = {1: 40, WRITERS: 160}
+BLOCKS: Final = {1: 12, WRITERS: 6}
 BULKS: Final = (1_000, 10_000)
 ROWS_PER_ROUND: Final = 20_000
 
@@ -58,12 +58,12 @@ async def _measure_transactions(
         if not report.wants(measure):
             continue
         work = Transactions(engine, updates=change == "update")
-        await _check_alike(engine, one_by_one(work.ours, 1), one_by_one(work.by_hand, 1))
+        await _check_alike(work, one_by_one(work.ours, 1), one_by_one(work.by_hand, 1))
         operations = {OURS: work.ours, WITHOUT: work.without_event, BY_HAND: work.by_hand}
         found = await alternate(
             {name: _block(operation, writers) for name, operation in operations.items()},
             rounds=rounds,
-            blocks=BLOCKS,
+            blocks=BLOCKS[writers],
             before_round=work.start_afresh,
         )
         for reference, limit in ((WITHOUT, 1.25 if writers == 1 else 1.5), (BY_HAND, 1.1)):
@@ -78,7 +78,7 @@ async def _measure_bulks(report: Report, rounds: int, engine: AsyncEngine, drive
             continue
         work = Bulk(engine, size)
         sides: Mapping[str, Block] = {OURS: work.ours, CORE: work.core, COPY: work.copy}
-        await _check_alike(engine, *sides.values())
+        await _check_alike(work, *sides.values())
         found = await alternate(
             sides,
             rounds=rounds,
@@ -94,7 +94,7 @@ class Transactions:
     """The same business transaction in three ways; each inserts or updates one order."""
 
     def __init__(self, engine: AsyncEngine, *, updates: bool) -> None:
-        self._engine = engine
+        self.engine = engine
         self._updates = updates
         self._sessions = async_sessionmaker(engine, expire_on_commit=False)
         self._new_ids = itertools.count(shop.KEYS)
@@ -125,7 +125,7 @@ class Transactions:
 
     async def start_afresh(self) -> None:
         """Empty the outbox, and clear the last round out of the business table."""
-        async with self._engine.connect() as connection:
+        async with self.engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             await connection.execute(text("TRUNCATE outbox"))
             await connection.execute(text(f"DELETE FROM shop_order WHERE id >= {shop.KEYS}"))
@@ -161,7 +161,7 @@ class Bulk:
     """Many events in one transaction, in three ways; rows by hand are ready beforehand."""
 
     def __init__(self, engine: AsyncEngine, size: int) -> None:
-        self._engine = engine
+        self.engine = engine
         self._size = size
         self._sessions = async_sessionmaker(engine, expire_on_commit=False)
         self._events = [order_confirmed(number % shop.KEYS) for number in range(size)]
@@ -187,10 +187,10 @@ class Bulk:
     async def copy(self) -> list[float]:
         """Send with COPY: nothing is faster, and it knows no ON CONFLICT."""
         rows = [tuple(row_by_hand(event).values()) for event in self._events]
-        async with self._engine.connect() as connection:
+        async with self.engine.connect() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             start = time.perf_counter()
-            if self._engine.dialect.driver == "asyncpg":
+            if self.engine.dialect.driver == "asyncpg":
                 await driver.copy_records_to_table("outbox", columns=_COLUMNS, records=rows)
             else:
                 await _copy_with_psycopg(driver, rows)
@@ -198,7 +198,8 @@ class Bulk:
 
     async def start_afresh(self) -> None:
         """Empty the outbox."""
-        await _empty(self._engine)
+        async with self.engine.begin() as connection:
+            await connection.execute(text("TRUNCATE outbox"))
 
     def _each(self, start: float) -> list[float]:
         return [(time.perf_counter() - start) / self._size]
@@ -214,8 +215,8 @@ async def _copy_with_psycopg(connection: Any, rows: list[tuple[Any, ...]]) -> No
 
 def _block(operation: Operation, writers: int) -> Block:
     if writers == 1:
-        return one_by_one(operation, BLOCK)
-    return side_by_side(operation, BLOCK * writers, writers=writers)
+        return one_by_one(operation, TRANSACTIONS[writers])
+    return side_by_side(operation, TRANSACTIONS[writers], writers=writers)
 
 
 def _millis(seconds: Sequence[float]) -> list[float]:
@@ -226,18 +227,13 @@ def _rates(seconds: Sequence[float]) -> list[float]:
     return [1 / value for value in seconds]
 
 
-async def _empty(engine: AsyncEngine) -> None:
-    async with engine.begin() as connection:
-        await connection.execute(text("TRUNCATE outbox"))
-
-
-async def _check_alike(engine: AsyncEngine, *writes: Block) -> None:
+async def _check_alike(work: Transactions | Bulk, *writes: Block) -> None:
     """Make sure that all ways write the same rows: equal in number and in bytes."""
     seen = set()
     for write in writes:
-        await _empty(engine)
+        await work.start_afresh()
         await write()
-        async with engine.connect() as connection:
+        async with work.engine.connect() as connection:
             size = text("SELECT count(*), sum(pg_column_size(outbox.*)) FROM outbox")
             seen.add(tuple((await connection.execute(size)).one()))
     if len(seen) != 1:
