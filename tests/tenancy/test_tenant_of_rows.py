@@ -20,6 +20,7 @@ from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.tenancy import Tenancy
 from tests.support.database import Database, on
 from tests.support.orders import Order
+from tests.tenancy.wall import awaits_patch
 
 Way = Callable[[Database, CaptureSettings, str], Awaitable[None]]
 OFF = CaptureSettings(tenancy=Tenancy())
@@ -131,11 +132,21 @@ async def test_the_tenant_of_the_context_is_the_tenant_of_the_row(
 
 @two_databases
 @naming_way
-@pytest.mark.parametrize("settings", [OFF, REQUIRED], ids=["off", "required"])
-async def test_the_tenant_that_is_named_is_the_tenant_of_the_row(
-    database: Database, way: Way, settings: CaptureSettings
+async def test_with_tenancy_off_the_tenant_that_is_named_is_the_tenant_of_the_row(
+    database: Database, way: Way
 ) -> None:
-    await way(database, settings, "acme")
+    await way(database, OFF, "acme")
+
+    assert await tenants(database) == ["acme"]
+
+
+@two_databases
+@naming_way
+@awaits_patch
+async def test_with_tenancy_on_the_tenant_that_is_named_is_the_tenant_of_the_row(
+    database: Database, way: Way
+) -> None:
+    await way(database, REQUIRED, "acme")
 
     assert await tenants(database) == ["acme"]
 
