@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from pillarbox import JsonText, NewEvent, OutboxRecord, SqlAlchemyOutbox
-from pillarbox.errors import DuplicateEventId
 from tests.support.database import Database, on
 from tests.support.orders import Noted, Order
 
@@ -202,100 +201,6 @@ async def test_a_tombstone_has_neither_payload(database: Database, target: Targe
     [record] = await database.events()
     assert (record.payload, record.payload_bytes, record.key) == (None, None, "k-1")
     assert await database.scalar("SELECT count(*) FROM outbox WHERE payload IS NULL") == 1
-
-
-async def test_an_id_with_equal_content_is_recorded_once(
-    database: Database, target: Target
-) -> None:
-    for _ in range(2):
-        outbox = SqlAlchemyOutbox(target)
-        for _ in range(2):
-            await outbox.add(topic="greetings", payload={"n": 1}, key="k", event_id=ID)
-        await target.commit()
-
-    assert [record.id for record in await database.events()] == [ID]
-
-
-@pytest.mark.parametrize(
-    "other", [{"payload": {"n": 2}}, {"key": "k-2"}, {"topic": "other"}, {"headers": {"h": "1"}}]
-)
-async def test_an_id_with_other_content_is_refused(
-    database: Database, target: Target, other: dict[str, object]
-) -> None:
-    same: dict[str, object] = {"topic": "greetings", "payload": {"n": 1}, "key": "k-1"}
-    await SqlAlchemyOutbox(target).add(**same, event_id=ID)  # type: ignore[arg-type] # options
-    await target.commit()
-
-    with pytest.raises(DuplicateEventId, match=str(ID)):
-        await add_and_commit(target, {**same, **other})
-    await target.rollback()
-
-    [record] = await database.events()
-    assert (record.payload, record.key, record.topic) == ({"n": 1}, "k-1", "greetings")
-
-
-async def add_and_commit(target: Target, options: dict[str, object]) -> None:
-    await SqlAlchemyOutbox(target).add(**options, event_id=ID)  # type: ignore[arg-type] # options
-    await target.commit()
-
-
-async def test_one_id_three_times_in_one_transaction_with_other_content_between_is_refused(
-    database: Database, target: Target
-) -> None:
-    events = [
-        NewEvent(topic="greetings", payload={"n": number}, key="k", event_id=ID)
-        for number in (1, 2, 1)
-    ]
-
-    with pytest.raises(DuplicateEventId):
-        await add_many_and_commit(target, events)
-    await target.rollback()
-
-    assert await database.count() == 0
-
-
-async def add_many_and_commit(target: Target, events: list[NewEvent]) -> None:
-    await SqlAlchemyOutbox(target).add_many(events)
-    await target.commit()
-
-
-async def test_a_transaction_stays_usable_after_a_refused_id_inside_a_savepoint(
-    database: Database, target: Target
-) -> None:
-    outbox = SqlAlchemyOutbox(target)
-    await outbox.add(topic="greetings", payload={"n": 1}, event_id=ID)
-    await target.commit()
-
-    await outbox.add(topic="greetings", payload={"n": 2})
-    with pytest.raises(DuplicateEventId):
-        await add_in_savepoint(target, outbox)
-    await outbox.add(topic="greetings", payload={"n": 4})
-    await target.commit()
-
-    assert [record.payload["n"] for record in await database.events()] == [1, 2, 4]
-
-
-async def add_in_savepoint(target: Target, outbox: SqlAlchemyOutbox) -> None:
-    async with target.begin_nested():
-        await outbox.add(topic="greetings", payload={"n": 3}, event_id=ID)
-        await outbox.flush()
-
-
-async def test_after_a_commit_that_was_refused_no_transaction_stays_open(
-    database: Database, target: Target
-) -> None:
-    await SqlAlchemyOutbox(target).add(topic="greetings", payload={"n": 1}, event_id=ID)
-    await target.commit()
-
-    await SqlAlchemyOutbox(target).add(topic="greetings", payload={"n": 2})
-    with pytest.raises(DuplicateEventId):
-        await add_and_commit(target, {"topic": "greetings", "payload": {"n": 3}})
-    await target.close()
-    async with database.engine.connect() as next_user:
-        await next_user.execute(text("SELECT 1"))
-        await next_user.commit()
-
-    assert [record.payload["n"] for record in await database.events()] == [1]
 
 
 async def test_a_flush_shows_the_rows_to_queries_of_the_same_transaction(

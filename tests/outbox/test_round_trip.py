@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, text
 
@@ -64,6 +64,8 @@ def recorded(connection: Connection, **options: object) -> tuple[str | None, byt
 
 @examples
 @given(payload=payloads)
+@example(payload=0.0)
+@example(payload=[1e300, -0.0, "\u2028"])
 def test_any_payload_is_refused_or_read_back_as_it_was_encoded(
     connection: Connection, payload: object
 ) -> None:
@@ -77,6 +79,7 @@ def test_any_payload_is_refused_or_read_back_as_it_was_encoded(
 
 @examples
 @given(payload=payloads, indent=st.sampled_from([None, 1, "\t"]), ascii_only=st.booleans())
+@example(payload=0.0, indent=None, ascii_only=True)
 def test_any_json_text_is_refused_or_kept_byte_for_byte(
     connection: Connection, payload: object, indent: int | str | None, ascii_only: bool
 ) -> None:
