@@ -8,9 +8,9 @@ from pillarbox.event.domain import DomainEvent
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.registry import EventRegistry
 from pillarbox.outbox import listeners as _listeners
+from pillarbox.outbox.new_event import JsonText, NewEvent
 from pillarbox.outbox.outbox import Outbox, SqlAlchemyOutbox, SyncSqlAlchemyOutbox
 from pillarbox.outbox.record import OutboxRecord
-from pillarbox.outbox.row import JsonText, NewEvent
 from pillarbox.uow import tenants as _tenants
 from pillarbox.uow.hook import collect_events
 from pillarbox.uow.outcome import CommitOutcome, CommitUnknown

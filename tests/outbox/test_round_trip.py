@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -44,7 +45,7 @@ def connection(database: Database) -> Iterator[Connection]:
         yield connection
 
 
-def recorded(connection: Connection, **options: object) -> tuple[str | None, bytes | None, str]:
+def recorded(connection: Connection, **options: Any) -> tuple[str | None, bytes | None, str]:
     """Record one event and read it back raw, as the projector would, then undo it."""
     try:
         outbox = SyncSqlAlchemyOutbox(connection)

@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, select, text
 from sqlalchemy.exc import IntegrityError
 
+from pillarbox.event.ids import first_id, time_of
 from pillarbox.outbox.partitions import (
     DAY,
     Partition,
     covered_until,
     ensure,
     existing_partitions,
-    first_id,
     missing,
     running_out,
-    time_of,
 )
 from pillarbox.outbox.schema import SchemaOptions, apply
 from pillarbox.outbox.tables import outbox

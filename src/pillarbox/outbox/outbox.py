@@ -1,8 +1,7 @@
 """The outbox by hand: add events to a session or a connection of your own."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Protocol, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -12,7 +11,8 @@ from sqlalchemy.orm import Session
 from pillarbox.errors import InvalidConfig, NoActiveUnitOfWork
 from pillarbox.outbox.capture import SETTINGS, TENANT, SessionCapture, make_capture
 from pillarbox.outbox.connection import ConnectionCapture, connection_capture
-from pillarbox.outbox.row import UNSET, Key, NewEvent, row_of
+from pillarbox.outbox.new_event import EventOptions, NewEvent
+from pillarbox.outbox.row import row_of
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.write import check_given_ids
 from pillarbox.tenancy import DEFAULT_TENANT
@@ -25,29 +25,7 @@ class Outbox(Protocol):
     rollback; after the commit the event is delivered at least once.
     """
 
-    async def add(
-        self,
-        event: object = None,
-        *,
-        topic: str | None = None,
-        payload: Any = UNSET,
-        key: Key | None = None,
-        event_type: str | None = None,
-        event_id: UUID | str | None = None,
-        aggregate_type: str | None = None,
-        aggregate_id: Key | None = None,
-        aggregate_version: int | None = None,
-        event_number: int | None = None,
-        routing_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        schema_id: str | None = None,
-        schema_version: int | None = None,
-        occurred_at: datetime | None = None,
-        deliver_at: datetime | None = None,
-        expires_at: datetime | None = None,
-        tombstone: bool = False,
-    ) -> UUID:
+    async def add(self, event: object = None, **options: Unpack[EventOptions]) -> UUID:
         """Record one event and return its id."""
         ...
 
@@ -151,52 +129,9 @@ class SqlAlchemyOutbox:
         self._session = session
         self._recorder = _Recorder(_sync_side(session), tenant_id, service, settings)
 
-    async def add(
-        self,
-        event: object = None,
-        *,
-        topic: str | None = None,
-        payload: Any = UNSET,
-        key: Key | None = None,
-        event_type: str | None = None,
-        event_id: UUID | str | None = None,
-        aggregate_type: str | None = None,
-        aggregate_id: Key | None = None,
-        aggregate_version: int | None = None,
-        event_number: int | None = None,
-        routing_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        schema_id: str | None = None,
-        schema_version: int | None = None,
-        occurred_at: datetime | None = None,
-        deliver_at: datetime | None = None,
-        expires_at: datetime | None = None,
-        tombstone: bool = False,
-    ) -> UUID:
+    async def add(self, event: object = None, **options: Unpack[EventOptions]) -> UUID:
         """Record one event: an event object, or a topic and a payload. Return its id."""
-        new = NewEvent(
-            event=event,
-            topic=topic,
-            payload=payload,
-            key=key,
-            event_type=event_type,
-            event_id=event_id,
-            aggregate_type=aggregate_type,
-            aggregate_id=aggregate_id,
-            aggregate_version=aggregate_version,
-            event_number=event_number,
-            routing_key=routing_key,
-            headers=headers,
-            content_type=content_type,
-            schema_id=schema_id,
-            schema_version=schema_version,
-            occurred_at=occurred_at,
-            deliver_at=deliver_at,
-            expires_at=expires_at,
-            tombstone=tombstone,
-        )
-        return (await self._record([new]))[0]
+        return (await self._record([NewEvent(event=event, **options)]))[0]
 
     async def add_many(self, events: Iterable[object]) -> list[UUID]:
         """Record many events, given as event objects or as `NewEvent` values, in their order."""
@@ -235,8 +170,8 @@ class SyncSqlAlchemyOutbox:
     ) -> None:
         self._recorder = _Recorder(_sync_only(session), tenant_id, service, settings)
 
-    def add(self, event: object = None, **options: Any) -> UUID:
-        """Record one event; the options are those of `SqlAlchemyOutbox.add`. Return its id."""
+    def add(self, event: object = None, **options: Unpack[EventOptions]) -> UUID:
+        """Record one event: an event object, or a topic and a payload. Return its id."""
         return self._recorder.record([NewEvent(event=event, **options)])[0]
 
     def add_many(self, events: Iterable[object]) -> list[UUID]:

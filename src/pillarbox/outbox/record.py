@@ -7,7 +7,8 @@ from uuid import UUID
 import orjson
 from sqlalchemy.orm import DeclarativeBase, Mapped
 
-from pillarbox.outbox.row import COLUMNS, NewEvent, row_of
+from pillarbox.outbox.new_event import NewEvent
+from pillarbox.outbox.row import COLUMNS, row_of
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.tables import metadata, outbox
 from pillarbox.tenancy import DEFAULT_TENANT

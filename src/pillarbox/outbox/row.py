@@ -1,9 +1,8 @@
 """From what the caller says to a row of the outbox: pure, and refused here if at all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pillarbox.errors import InvalidEvent, InvalidEventId, TopicUnknown
@@ -20,53 +19,14 @@ from pillarbox.event.rules import (
     check_time,
     check_topic,
 )
+from pillarbox.outbox.new_event import UNSET, JsonText, Key, NewEvent
 from pillarbox.outbox.routing import Origin
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.shard import place_of
 from pillarbox.tenancy import DEFAULT_TENANT
 
-Key = str | int | UUID
-
 # Room for what every message carries beside its own headers: id, type, tenant, versions, times.
 ENVELOPE_BYTES: Final = 1024
-
-
-class JsonText(str):
-    """JSON that is encoded already; it is checked, stored and sent as it is written."""
-
-    __slots__ = ()
-
-
-class _Unset:
-    """Tell "not given" from None."""
-
-
-UNSET: Final = _Unset()
-
-
-@dataclass(slots=True, kw_only=True)
-class NewEvent:
-    """An event to record: the arguments of `add`, as a value for `add_many`."""
-
-    event: object = None
-    topic: str | None = None
-    payload: Any = UNSET
-    key: Key | None = None
-    event_type: str | None = None
-    event_id: UUID | str | None = None
-    aggregate_type: str | None = None
-    aggregate_id: Key | None = None
-    aggregate_version: int | None = None
-    event_number: int | None = None
-    routing_key: str | None = None
-    headers: Mapping[str, str] | None = None
-    content_type: str | None = None
-    schema_id: str | None = None
-    schema_version: int | None = None
-    occurred_at: datetime | None = None
-    deliver_at: datetime | None = None
-    expires_at: datetime | None = None
-    tombstone: bool = False
 
 
 class EventRow(NamedTuple):
@@ -101,17 +61,34 @@ class EventRow(NamedTuple):
 COLUMNS: Final = EventRow._fields[:-3]
 
 
+class Raiser(NamedTuple):
+    """The aggregate behind a raised event, as its row names it."""
+
+    aggregate_type: str
+    aggregate_id: str
+    aggregate_version: int | None
+
+
 class _Content(NamedTuple):
     text: str | None
-    data: bytes | None
-    content_type: str
+    data: bytes | None = None
+    content_type: str = JSON_CONTENT
 
     def size(self) -> int:
         return len(self.data or b"") if self.text is None else byte_length(self.text)
 
 
-def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TENANT) -> EventRow:
-    """Check a new event whole and return its row, or raise `InvalidEvent`."""
+def row_of(
+    new: NewEvent,
+    settings: CaptureSettings,
+    tenant_id: str = DEFAULT_TENANT,
+    *,
+    raised: RaisedEvent | None = None,
+) -> EventRow:
+    """Check a new event whole and return its row, or raise `InvalidEvent`.
+
+    Of an event that an aggregate raised, content and context were taken when it was raised.
+    """
     kind = object if new.event is None else type(new.event)
     aggregate_type = _first(new.aggregate_type, class_setting(kind, "aggregate_type"))
     topic = _first(new.topic, class_setting(kind, "topic"))
@@ -123,10 +100,9 @@ def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TE
     event_id = settings.new_id() if new.event_id is None else _given_id(new.event_id)
     aggregate_id = None if new.aggregate_id is None else key_text("aggregate_id", new.aggregate_id)
     key = aggregate_id if new.key is None else key_text("key", new.key)
-    ordered = key is not None
     place = place_of(tenant_id, key if key is not None else str(event_id))
-    content = _content(new, settings)
-    metadata = _metadata(new.headers, current_headers(), content.size(), settings)
+    content = _content(new, settings) if raised is None else _Content(raised.payload)
+    inherited = current_headers() if raised is None else raised.inherited
     return EventRow(
         occurred_at=_time("occurred_at", new.occurred_at) or settings.clock.now(),
         deliver_at=_time("deliver_at", new.deliver_at),
@@ -144,65 +120,29 @@ def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TE
         aggregate_id=aggregate_id,
         routing_key=_routing_key(new.routing_key, settings),
         schema_id=_optional("schema_id", _first(new.schema_id, class_setting(kind, "schema_id"))),
-        event_metadata=metadata,
+        event_metadata=_metadata(new.headers, inherited, content.size(), settings),
         content_type=content.content_type,
         payload=content.text,
         payload_bytes=content.data,
-        raise_number=next_raise_number(),
-        key_lock=place.lock if ordered else None,
-        given_id=new.event_id is not None,
+        raise_number=next_raise_number() if raised is None else raised.number,
+        key_lock=None if key is None else place.lock,
+        given_id=raised is None and new.event_id is not None,
     )
-
-
-class Raiser(NamedTuple):
-    """The aggregate behind a raised event, as its row names it."""
-
-    aggregate_type: str
-    aggregate_id: str
-    aggregate_version: int | None
 
 
 def row_of_raised(
     raised: RaisedEvent, raiser: Raiser, number: int, settings: CaptureSettings, tenant_id: str
 ) -> EventRow:
     """Return the row of an event that an aggregate raised, with its place in the aggregate."""
-    kind = type(raised.event)
-    options = raised.options
-    event_type = check_key("event_type", event_type_of(kind))
-    topic = _first(options.get("topic"), class_setting(kind, "topic"))
-    if topic is None:
-        aggregate_type = class_setting(kind, "aggregate_type") or raiser.aggregate_type
-        topic = _routed(settings, tenant_id, aggregate_type, event_type)
-    else:
-        check_topic(topic, settings.rules)
-    key = key_text("key", options["key"]) if "key" in options else raiser.aggregate_id
-    place = place_of(tenant_id, key)
-    size = byte_length(raised.payload)
-    return EventRow(
+    new = NewEvent(
+        event=raised.event,
+        event_id=raised.event_id,
         occurred_at=raised.occurred_at,
-        deliver_at=_time("deliver_at", options.get("deliver_at")),
-        expires_at=_time("expires_at", options.get("expires_at")),
-        aggregate_version=raiser.aggregate_version,
         event_number=number,
-        shard_hash=place.shard_hash,
-        schema_version=_schema_version(None, kind),
-        id=raised.event_id,
-        tenant_id=tenant_id,
-        event_type=event_type,
-        topic=topic,
-        key=key,
-        aggregate_type=raiser.aggregate_type,
-        aggregate_id=raiser.aggregate_id,
-        routing_key=_routing_key(options.get("routing_key"), settings),
-        schema_id=_optional("schema_id", class_setting(kind, "schema_id")),
-        event_metadata=_metadata(options.get("headers"), raised.inherited, size, settings),
-        content_type=JSON_CONTENT,
-        payload=raised.payload,
-        payload_bytes=None,
-        raise_number=raised.number,
-        key_lock=place.lock,
-        given_id=False,
+        **raiser._asdict(),
+        **raised.options,
     )
+    return row_of(new, settings, tenant_id, raised=raised)
 
 
 def key_text(field: str, value: Key) -> str:
@@ -266,9 +206,9 @@ def _content(new: NewEvent, settings: CaptureSettings) -> _Content:
             "content_type", "is not JSON but the payload is no bytes", "pass the payload as bytes"
         )
     if isinstance(value, JsonText):
-        return _Content(check_json_text(value, limits=settings.limits), None, JSON_CONTENT)
+        return _Content(check_json_text(value, limits=settings.limits))
     text = encode_json(value, limits=settings.limits, encoders=settings.encoders)
-    return _Content(text, None, JSON_CONTENT)
+    return _Content(text)
 
 
 def _bytes_content(data: bytes, content_type: str | None) -> _Content:

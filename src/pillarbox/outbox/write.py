@@ -32,6 +32,7 @@ from pillarbox.outbox.tables import outbox, outbox_settings, table_in
 # the server's lock table is shared by all sessions and would overflow.
 MAX_KEY_LOCKS: Final = 64
 MAX_STATEMENT_BYTES: Final = 16 * 1024 * 1024
+_COMPARED_AT_ONCE: Final = 5_000  # drivers take some 32,000 parameters
 _ID_TOLERANCE: Final = timedelta(days=1)
 
 _JSON: Final = ("payload", "event_metadata")
@@ -94,7 +95,8 @@ def write_events(
         case other:
             raise InvalidConfig("database", f"{other} is not supported", "use PostgreSQL or SQLite")
     if inserted < len(rows):
-        _refuse_other_content(connection, rows, schema)
+        for start in range(0, len(rows), _COMPARED_AT_ONCE):
+            _refuse_other_content(connection, rows[start : start + _COMPARED_AT_ONCE], schema)
     return transaction
 
 
@@ -190,18 +192,18 @@ def _refuse_other_content(
 ) -> None:
     """Compare rows that stand in the table already with the ones that were to be written."""
     table = table_in(outbox, schema)
-    by_id = {(row.tenant_id, row.id): row for row in rows}
     columns = [cast(table.c[name], Text) if name in _JSON else table.c[name] for name in COMPARED]
-    stored = connection.execute(
+    ids = {(row.tenant_id, row.id) for row in rows}
+    found = connection.execute(
         select(table.c.tenant_id, table.c.id, *columns).where(
-            tuple_(table.c.tenant_id, table.c.id).in_(list(by_id))
+            tuple_(table.c.tenant_id, table.c.id).in_(ids)
         )
     )
-    for tenant_id, event_id, *values in stored:
-        row = by_id[tenant_id, event_id]
-        for name, value in zip(COMPARED, values, strict=True):
+    stored = {(tenant_id, event_id): values for tenant_id, event_id, *values in found}
+    for row in rows:
+        for name, value in zip(COMPARED, stored[row.tenant_id, row.id], strict=True):
             if _content(name, value) != _content(name, getattr(row, name)):
-                raise DuplicateEventId(str(event_id), name)
+                raise DuplicateEventId(str(row.id), name)
 
 
 def _content(name: str, value: Any) -> Any:
