@@ -12,6 +12,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from pillarbox import NewEvent, SqlAlchemyOutbox, SQLAlchemyUnitOfWork
 from pillarbox.outbox import write
+from pillarbox.outbox.locks import MAX_KEY_LOCKS
 from tests.support.database import Database, on_postgres
 from tests.support.orders import Order, Plan
 from tests.support.waiting import until
@@ -86,7 +87,7 @@ async def by_aggregate(database: Database, rng: random.Random) -> None:
 
 async def by_bulk(database: Database, rng: random.Random) -> None:
     """Write more keys than locks are taken for, the contested ones among them."""
-    keys = [*KEYS, *(f"bulk-{number}" for number in range(write.MAX_KEY_LOCKS))]
+    keys = [*KEYS, *(f"bulk-{number}" for number in range(MAX_KEY_LOCKS))]
     async with database.sessions() as session:
         outbox = SqlAlchemyOutbox(session)
         await outbox.add_many(NewEvent(topic="bulk", payload={}, key=key) for key in keys)
@@ -126,7 +127,7 @@ async def test_the_order_of_rows_is_the_order_of_commits(
 ) -> None:
     await race(database, writers)
 
-    per_round = sum(write.MAX_KEY_LOCKS + 2 if w is by_bulk else 1 for w in writers)
+    per_round = sum(MAX_KEY_LOCKS + 2 if w is by_bulk else 1 for w in writers)
     assert await database.count() == ROUNDS * per_round
     assert await broken_pairs(database) == 0
 

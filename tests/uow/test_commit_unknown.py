@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
@@ -13,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.pool import QueuePool
 
 from pillarbox import CommitOutcome, CommitUnknown, SQLAlchemyUnitOfWork
-from pillarbox.uow import unit_of_work
 from tests.support.database import Database, on_postgres
 from tests.support.faultproxy import CLIENT, SERVER, Cut, Drop, FaultProxy, Freeze, Rule, Seen
 from tests.support.orders import Line, Order
@@ -225,9 +223,8 @@ async def test_without_a_transaction_id_the_outcome_stays_unknown(database: Data
 
 
 async def test_a_caller_who_gives_up_on_a_frozen_commit_is_set_free_and_no_connection_is_lost(
-    proxied: Proxied, monkeypatch: pytest.MonkeyPatch
+    proxied: Proxied,
 ) -> None:
-    monkeypatch.setattr(unit_of_work, "CLEAN_UP_LIMIT", timedelta(milliseconds=100))
     proxied.proxy.plan(Rule(SERVER, Seen(b"COMMIT"), Drop(CLIENT), after=True))
 
     async def give_up() -> None:

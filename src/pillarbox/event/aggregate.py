@@ -98,6 +98,9 @@ class AggregateRoot:
             watcher(self)
         return raised.event_id
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_event_watcher"}
+
     @property
     def pending_events(self) -> Sequence[object]:
         """The events that were raised and are not yet recorded, oldest first."""

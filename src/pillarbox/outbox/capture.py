@@ -43,6 +43,7 @@ class _Mark:
     rows: tuple[EventRow, ...]
     aggregates: dict[int, AggregateRoot]
     written: dict[int, AggregateRoot]
+    versions: dict[int, tuple[AggregateRoot, Any]]
     captured: frozenset[int]
 
 
@@ -53,6 +54,8 @@ class SessionCapture:
         self.session = session
         self.settings = settings
         self.transaction_id: str | None = None
+        self.closed = False
+        """Whether the last transaction was closed, with neither commit nor rollback."""
         self._rows: list[EventRow] = []
         self._aggregates: dict[int, AggregateRoot] = {}
         self._written: dict[int, AggregateRoot] = {}
@@ -73,7 +76,11 @@ class SessionCapture:
 
     def watch(self, aggregate: AggregateRoot) -> None:
         """Track an aggregate of this session as soon as it has raised an event."""
-        watch_events(aggregate, self.track)
+        watch_events(aggregate, self._raised)
+
+    def _raised(self, aggregate: AggregateRoot) -> None:
+        if object_session(aggregate) is self.session:  # it may have left since it was watched
+            self.track(aggregate)
 
     def began(self, transaction: SessionTransaction) -> None:
         """Note where a transaction or a savepoint begins."""
@@ -82,6 +89,7 @@ class SessionCapture:
             tuple(self._rows),
             dict(self._aggregates),
             dict(self._written),
+            dict(self._versions),
             frozenset(self._captured),
         )
 
@@ -125,6 +133,8 @@ class SessionCapture:
 
     def rolled_back(self, transaction: SessionTransaction) -> None:
         """Forget what was added, raised and written since a savepoint began."""
+        if not transaction.nested:
+            self.closed = False
         mark = self._marks.pop(transaction, None)
         if mark is None:
             return
@@ -133,6 +143,7 @@ class SessionCapture:
         self._rows = list(mark.rows)
         self._aggregates = dict(mark.aggregates)
         self._written = dict(mark.written)
+        self._versions = dict(mark.versions)
         self._captured = set(mark.captured)
 
     def ended(self, transaction: SessionTransaction) -> None:
@@ -142,6 +153,7 @@ class SessionCapture:
         mark = self._marks[transaction]
         for aggregate in self._aggregates.values():
             forget_events(aggregate, self._done_with(aggregate, mark))
+        self.closed = not self._committed
         if self._committed and self._captured:
             for wakeup in self._wakeups:
                 wakeup.tell()

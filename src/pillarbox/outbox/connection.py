@@ -6,11 +6,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from pillarbox.errors import InvalidConfig
 from pillarbox.outbox.row import EventRow
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.wakeup import wakeup_of
-from pillarbox.outbox.write import write_events
+from pillarbox.outbox.write import refuse_autocommit, write_events
 from pillarbox.tenancy import enter_tenant
 
 _OPTION: Final = "pillarbox_capture"
@@ -21,26 +20,22 @@ class ConnectionCapture:
     """Buffer the rows of one connection until just before its commit."""
 
     def __init__(self, connection: Connection, settings: CaptureSettings) -> None:
-        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-            raise InvalidConfig(
-                "isolation_level",
-                "is AUTOCOMMIT, so that no transaction holds data and event together",
-                "use a connection with transactions",
-            )
         self._connection = connection
         self._settings = settings
         self._rows: list[EventRow] = []
-        self._savepoints: dict[str, tuple[EventRow, ...]] = {}
+        self._savepoints: list[tuple[EventRow, ...]] = []
         _tell_after_commit(connection.engine)
         event.listen(connection, "commit", self._about_to_commit)
         event.listen(connection, "rollback", self._rolled_back)
         event.listen(connection, "savepoint", self._savepoint_began)
         event.listen(connection, "rollback_savepoint", self._savepoint_rolled_back)
+        event.listen(connection, "release_savepoint", self._savepoint_released)
 
     def add(self, rows: Iterable[EventRow]) -> None:
         """Buffer rows; they are written just before the commit."""
         if not self._connection.in_transaction():
             self._connection.begin()  # without one, `commit()` would have nothing to do
+        refuse_autocommit(self._connection)
         self._rows.extend(rows)
 
     def write(self) -> None:
@@ -52,22 +47,41 @@ class ConnectionCapture:
             self._rows.clear()
 
     def _about_to_commit(self, connection: Connection) -> None:
-        if self._rows:
+        if not self._rows:
+            return
+        try:
             self.write()
-            connection.info[_COMMITTING] = True
+        except BaseException:
+            self._forget()
+            # SQLAlchemy lets go of a transaction whose commit fails and would not roll it back.
+            if not connection.invalidated:
+                connection.dialect.do_rollback(connection.connection)
+            raise
+        connection.info[_COMMITTING] = True
 
     def _rolled_back(self, connection: Connection) -> None:
         connection.info.pop(_COMMITTING, None)
+        self._forget()
+
+    def _forget(self) -> None:
         self._rows.clear()
         self._savepoints.clear()
 
     def _savepoint_began(self, connection: Connection, name: str | None) -> None:
-        del connection
-        self._savepoints[str(name)] = tuple(self._rows)
+        del connection, name  # SQLAlchemy names it only afterwards; they end in reverse order
+        self._savepoints.append(tuple(self._rows))
 
     def _savepoint_rolled_back(self, connection: Connection, name: str, context: Any) -> None:
-        del connection, context
-        self._rows = list(self._savepoints.get(name, ()))
+        del connection, name, context
+        self._rows = list(self._innermost_savepoint())
+
+    def _savepoint_released(self, connection: Connection, name: str, context: Any) -> None:
+        del connection, name, context
+        self._innermost_savepoint()
+
+    def _innermost_savepoint(self) -> tuple[EventRow, ...]:
+        # One that began before this capture was made began before all its rows.
+        return self._savepoints.pop() if self._savepoints else ()
 
 
 def connection_capture(connection: Connection, settings: CaptureSettings) -> ConnectionCapture:

@@ -86,4 +86,5 @@ def _mapper(aggregate: AggregateRoot) -> Mapper[Any]:
 
 def is_mapped_class(kind: type) -> bool:
     """Tell whether SQLAlchemy maps a class."""
-    return inspect(kind, raiseerr=False) is not None
+    mapper = getattr(kind, "__mapper__", None)
+    return mapper is not None and mapper.class_ is kind

@@ -74,6 +74,8 @@ class _Recorder:
 
     def _capture(self) -> SessionCapture | ConnectionCapture:
         if isinstance(self._target, Session):
+            if not self._target.in_transaction():
+                self._target.begin()  # so that a rollback or a close forgets what was added
             return make_capture(self._target, self._settings)
         if self._target.closed:
             raise NoActiveUnitOfWork(

@@ -96,7 +96,8 @@ def row_of(
         check_topic(topic, settings.rules)
     event_type = check_key("event_type", _event_type(new, kind))
     if topic is None:
-        topic = _routed(settings, tenant_id, aggregate_type, event_type)
+        own_type = None if raised is None else class_setting(kind, "aggregate_type")
+        topic = _routed(settings, tenant_id, _first(own_type, aggregate_type), event_type)
     event_id = settings.new_id() if new.event_id is None else _given_id(new.event_id)
     aggregate_id = None if new.aggregate_id is None else key_text("aggregate_id", new.aggregate_id)
     key = aggregate_id if new.key is None else key_text("key", new.key)

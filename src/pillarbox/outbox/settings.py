@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
 
 from pillarbox.clock import SYSTEM_CLOCK, Clock
 from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
@@ -46,12 +48,27 @@ class CaptureSettings:
     ) -> "CaptureSettings":
         """Read the `PILLARBOX_` variables; an argument wins over its variable."""
         env = os.environ if environ is None else environ
-        return cls(
-            service=service or env.get("PILLARBOX_SERVICE") or "default",
-            routing=routing or ContextTopics(),
-            rules=rules_for(bus or env.get("PILLARBOX_BUS_URL") or None),
-            tenancy=tenancy or Tenancy.from_env(env),
-            schema=schema or env.get("PILLARBOX_SCHEMA") or None,
+        found = _from_variables(
+            service or env.get("PILLARBOX_SERVICE") or "default",
+            bus or env.get("PILLARBOX_BUS_URL") or None,
+            schema or env.get("PILLARBOX_SCHEMA") or None,
+        )
+        tenancy = tenancy or Tenancy.from_env(env)
+        if routing is None and tenancy == _OFF and limits == DEFAULT_LIMITS:
+            return found if encoders is DEFAULT_ENCODERS else replace(found, encoders=encoders)
+        return replace(
+            found,
+            routing=routing or found.routing,
+            tenancy=tenancy,
             limits=limits,
             encoders=encoders,
         )
+
+
+_OFF: Final = Tenancy()
+
+
+@lru_cache(maxsize=64)
+def _from_variables(service: str, bus: str | None, schema: str | None) -> CaptureSettings:
+    """Make the settings once: a unit of work without its own asks for them each time."""
+    return CaptureSettings(service=service, rules=rules_for(bus), schema=schema)

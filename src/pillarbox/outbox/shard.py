@@ -6,6 +6,7 @@ each row and never changes; the shard is `hash & (count - 1)`, with the count ke
 database's settings row.
 """
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ def place_of(tenant_id: str, key: str) -> Place:
     )
 
 
+@lru_cache(maxsize=4096)
 def gate_of(tenant_id: str) -> int:
     """Return the number of a tenant's gate: the lock that stands for all its keys."""
     return int.from_bytes(sha256(b"gate\x00" + tenant_id.encode()).digest()[:8], "big", signed=True)

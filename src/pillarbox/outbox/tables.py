@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     CheckConstraint,
     Column,
@@ -33,6 +32,7 @@ from sqlalchemy.sql.schema import SchemaConst
 from pillarbox.outbox.types import (
     EventIdType,
     NextNumber,
+    StoredJson,
     TransactionId,
     TransactionIdType,
     UtcTime,
@@ -56,7 +56,7 @@ _TXID = TransactionIdType().with_variant(BigInteger, "sqlite")
 # Binary collation: identifiers compare as bytes, quickly and alike on every server.
 _TENANT = String(64, collation="C").with_variant(String(64), "sqlite")
 _KEY = String(255, collation="C").with_variant(String(255), "sqlite")
-_NUMBERS = ARRAY(BigInteger).with_variant(JSON, "sqlite")
+_NUMBERS = ARRAY(BigInteger).with_variant(StoredJson, "sqlite")
 
 
 def _partial(name: str, *columns: Any, where: str) -> Index:
@@ -93,9 +93,9 @@ outbox = Table(
     Column("schema_id", String(255)),
     Column("error_class", String(100)),
     Column("error_message", Text),
-    Column("event_metadata", JSON, nullable=False, server_default="{}"),
+    Column("event_metadata", StoredJson, nullable=False, server_default="{}"),
     Column("content_type", String(255), nullable=False, server_default="application/json"),
-    Column("payload", JSON(none_as_null=True)),
+    Column("payload", StoredJson(none_as_null=True)),
     Column("payload_bytes", LargeBinary),
     PrimaryKeyConstraint("tenant_id", "id", name="pk_outbox"),
     CheckConstraint(
@@ -202,7 +202,7 @@ outbox_audit = Table(
     Column("actor", String(255), nullable=False),
     Column("action", String(32), nullable=False),
     Column("reason", Text, nullable=False),
-    Column("subject", JSON, nullable=False),
+    Column("subject", StoredJson, nullable=False),
     Column("affected", _BIG, nullable=False),
 )
 

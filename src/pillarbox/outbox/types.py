@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, DateTime, Dialect, String, Uuid
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, String, Uuid
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -61,6 +61,21 @@ class TransactionIdType(UserDefinedType[int]):
         """Name the type in DDL."""
         del kw
         return "XID8"
+
+
+class StoredJson(JSON):
+    """JSON as it was written: PostgreSQL's `json`, and text elsewhere.
+
+    SQLite would take a column named JSON for a number and rewrite `0.0` as `0`.
+    """
+
+    cache_ok = True
+
+
+@compiles(StoredJson, "sqlite")
+def _text(element: StoredJson, compiler: SQLCompiler, **kw: Any) -> str:
+    del element, compiler, kw
+    return "TEXT"
 
 
 class TransactionId(FunctionElement[int]):

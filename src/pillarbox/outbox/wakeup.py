@@ -2,13 +2,13 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Final, Self
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Dialect, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 CHANNEL: Final = "pillarbox_outbox"
-_OPTION: Final = "pillarbox_wakeup"
 
 
 class Wakeup:
@@ -38,6 +38,9 @@ class Wakeup:
         self._waiters.pop(waiter, None)
 
 
+_wakeups: WeakKeyDictionary[Dialect, Wakeup] = WeakKeyDictionary()
+
+
 class Listener:
     """One waiter; use it as a context manager."""
 
@@ -56,13 +59,9 @@ class Listener:
         self._waiter.clear()
 
 
-def wakeup_of(bind: Engine | Connection | AsyncEngine | Any) -> Wakeup:
-    """Return the wake-up that belongs to an engine, made on first use."""
-    engine = bind.sync_engine if isinstance(bind, AsyncEngine) else bind
-    if isinstance(engine, Connection):
-        engine = engine.engine
-    found: Wakeup | None = engine.get_execution_options().get(_OPTION)
-    if found is None:
-        found = Wakeup()
-        engine.update_execution_options(**{_OPTION: found})
-    return found
+def wakeup_of(bind: Engine | Connection | AsyncEngine) -> Wakeup:
+    """Return the wake-up that belongs to an engine, made on first use.
+
+    The dialect stands for the engine: copies of it with other execution options share it.
+    """
+    return _wakeups.setdefault(bind.dialect, Wakeup())

@@ -2,35 +2,30 @@
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
-from functools import cache
-from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 import orjson
 from sqlalchemy import (
     BindParameter,
     Connection,
     Text,
-    TextClause,
     bindparam,
     cast,
     func,
     select,
-    text,
     tuple_,
 )
 from sqlalchemy.dialects.sqlite import insert
 
+from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.errors import DuplicateEventId, InvalidConfig, InvalidEventId
 from pillarbox.event.ids import made_at
+from pillarbox.outbox.locks import locks_for
 from pillarbox.outbox.row import COLUMNS, EventRow
-from pillarbox.outbox.shard import gate_of
+from pillarbox.outbox.statements import run
 from pillarbox.outbox.tables import outbox, outbox_settings, table_in
 
-# Beyond this many keys a bulk closes its tenant's gate instead of taking a lock for each key:
-# the server's lock table is shared by all sessions and would overflow.
-MAX_KEY_LOCKS: Final = 64
 MAX_STATEMENT_BYTES: Final = 16 * 1024 * 1024
 _COMPARED_AT_ONCE: Final = 5_000  # drivers take some 32,000 parameters
 _ID_TOLERANCE: Final = timedelta(days=1)
@@ -45,7 +40,7 @@ def _bound(name: str) -> BindParameter[Any]:
 # JSON goes in as the text it was checked as; SQLAlchemy's JSON type would write it anew.
 _SQLITE_INSERT: Final = (
     insert(outbox)
-    .values({"seq": bindparam("seq")} | {name: _bound(name) for name in COLUMNS})
+    .values({name: _bound(name) for name in ("seq", "set_aside", *COLUMNS)})
     .on_conflict_do_nothing()
 )
 
@@ -57,28 +52,6 @@ COMPARED: Final = (
 )  # fmt: skip
 
 
-class Lock(NamedTuple):
-    """An advisory transaction lock to take before rows are numbered."""
-
-    number: int
-    shared: bool
-
-
-def locks_for(rows: Sequence[EventRow]) -> list[Lock]:
-    """Choose a batch's locks, in the order to take them.
-
-    Each tenant has a gate. A writer shares it and locks its keys; a bulk of many keys closes it.
-    """
-    by_tenant: dict[str, set[int]] = {}
-    for row in rows:
-        if row.key_lock is not None:
-            by_tenant.setdefault(row.tenant_id, set()).add(row.key_lock)
-    bulk = sum(map(len, by_tenant.values())) > MAX_KEY_LOCKS
-    gates = [Lock(number, shared=not bulk) for number in sorted(map(gate_of, by_tenant))]
-    keys = () if bulk else sorted(set().union(*by_tenant.values()))
-    return gates + [Lock(number, shared=False) for number in keys]
-
-
 def write_events(
     connection: Connection, rows: Sequence[EventRow], *, schema: str | None = None
 ) -> str | None:
@@ -87,6 +60,7 @@ def write_events(
     Repeating an id with equal content changes nothing; with other content it raises
     `DuplicateEventId`. Returns the transaction's id where the database has one.
     """
+    refuse_autocommit(connection)
     match connection.dialect.name:
         case "postgresql":
             inserted, transaction = _write_postgresql(connection, rows, schema)
@@ -104,6 +78,11 @@ def _write_postgresql(
     connection: Connection, rows: Sequence[EventRow], schema: str | None
 ) -> tuple[int, str | None]:
     locks = locks_for(rows)
+    if len(rows) == 1:
+        gate, key = (locks[0].number, locks[1].number) if locks else (None, None)
+        event = dict(zip(COLUMNS, rows[0], strict=False))
+        found = run(connection, "insert_event", {"gate": gate, "key_lock": key, **event}, schema)
+        return (0, None) if found is None else (1, found[0])
     inserted, transaction = 0, None
     for chunk in _chunks(rows):
         parameters = {
@@ -111,7 +90,7 @@ def _write_postgresql(
             "lock_numbers": _array(lock.number for lock in locks),
             "events": orjson.dumps([_as_json(row) for row in chunk]).decode(),
         }
-        count, transaction = connection.execute(_insert_statement(schema), parameters).one()
+        count, transaction = run(connection, "insert_events", parameters, schema) or (0, None)
         inserted += count
     return inserted, transaction
 
@@ -126,10 +105,39 @@ def _write_sqlite(connection: Connection, rows: Sequence[EventRow]) -> int:
     if drawn is None:
         raise InvalidConfig("outbox", "has no settings row", "run `pillarbox schema apply`")
     first = drawn - len(rows) + 1
+    now = SYSTEM_CLOCK.now()  # SQLite has no other clock
     values = [
-        {"seq": first + n, **dict(zip(COLUMNS, row, strict=False))} for n, row in enumerate(rows)
+        {"seq": first + n, "set_aside": _aside(row, now), **dict(zip(COLUMNS, row, strict=False))}
+        for n, row in enumerate(rows)
     ]
     return connection.execute(_SQLITE_INSERT, values).rowcount
+
+
+def _aside(row: EventRow, now: datetime) -> str | None:
+    return "later" if row.deliver_at is not None and row.deliver_at > now else None
+
+
+def refuse_autocommit(connection: Connection) -> None:
+    """Refuse a connection without transactions: nothing would hold data and event together."""
+    if _autocommits(connection):
+        raise InvalidConfig(
+            "isolation_level",
+            "is AUTOCOMMIT, so that no transaction holds data and event together",
+            "use a session or a connection with transactions",
+        )
+
+
+def _autocommits(connection: Connection) -> bool:
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        return True
+    pooled = connection.connection
+    dbapi_connection = pooled.dbapi_connection
+    if dbapi_connection is None or not connection.dialect.detect_autocommit_setting(
+        dbapi_connection
+    ):
+        return False
+    # SQLite's driver reports autocommit also when SQLAlchemy began the transaction itself.
+    return not getattr(pooled.driver_connection, "in_transaction", False)
 
 
 def check_given_ids(
@@ -177,14 +185,6 @@ def _as_json(row: EventRow) -> dict[str, Any]:
 
 def _array(values: Iterable[int | bool]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
-
-
-@cache
-def _insert_statement(schema: str | None) -> TextClause:
-    statement = files("pillarbox.outbox").joinpath("sql/insert_events.sql").read_text()
-    if schema is not None:
-        statement = statement.replace("INSERT INTO outbox (", f'INSERT INTO "{schema}".outbox (')
-    return text(statement)
 
 
 def _refuse_other_content(

@@ -1,10 +1,8 @@
 """The unit of work: business rows and event rows, one transaction."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
@@ -20,10 +18,8 @@ from pillarbox.uow.outcome import CommitUnknown, is_unknown
 from pillarbox.uow.repository import MappedRepository, RepositoryFactory, TrackedRepository
 
 A = TypeVar("A", bound=AggregateRoot)
-T = TypeVar("T")
 
 SessionFactory = async_sessionmaker[AsyncSession] | Callable[[], AsyncSession]
-CLEAN_UP_LIMIT: Final = timedelta(seconds=10)
 
 
 class SQLAlchemyUnitOfWork:
@@ -78,8 +74,16 @@ class SQLAlchemyUnitOfWork:
     async def __aexit__(self, *exc_info: object) -> None:
         session, self._session = self._session, None
         self._ended = self._ended or "left its block"
-        if session is not None:
-            await _finish(session.close(), session)
+        if session is None:
+            return
+        if not session.in_transaction():
+            session.sync_session.close()  # nothing is open, so nothing is waited for
+        else:
+            try:
+                # A close alone would leave new aggregates looking as if they were stored.
+                await session.rollback()
+            finally:
+                await session.close()
 
     @property
     def session(self) -> AsyncSession:
@@ -130,13 +134,19 @@ class SQLAlchemyUnitOfWork:
 
         Raises `StaleDataError` when another transaction changed an aggregate first, and
         `CommitUnknown` when the connection is lost during COMMIT. An error before COMMIT leaves
-        the transaction to be rolled back by the end of the block.
+        the transaction to be rolled back by the end of the block. Cancelled during COMMIT, the
+        connection is thrown away, and whether it took effect is unknown as well.
         """
         session, capture = self.session, self._open()
+        if capture.closed:
+            raise UnitOfWorkError(
+                "the session was closed inside this unit of work, so its changes are gone; "
+                "leave the session to the unit of work, and repeat the work in a new one"
+            )
         await session.run_sync(lambda _: capture.write())
         self._ended = "committed"
         try:
-            await _finish(session.commit(), session)
+            await session.commit()
         except (DBAPIError, OSError) as error:
             self._ended = "failed to commit"
             if is_unknown(error):
@@ -147,28 +157,9 @@ class SQLAlchemyUnitOfWork:
         """Undo everything and end this unit of work."""
         session = self.session
         self._ended = "rolled back"
-        await _finish(session.rollback(), session)
+        await session.rollback()
 
     def _open(self) -> SessionCapture:
         if self._capture is None or self.session is None:
             raise NoActiveUnitOfWork("this unit of work is not entered")
         return self._capture
-
-
-async def _finish(work: Coroutine[Any, Any, T], session: AsyncSession) -> T:
-    """Let a COMMIT, a ROLLBACK or a close run to its end, also when the caller is cancelled.
-
-    Cancelled in the middle, it would leave a transaction open on a pooled connection. One that
-    does not end within the limit has its connection thrown away.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        _, pending = await asyncio.wait({task}, timeout=CLEAN_UP_LIMIT.total_seconds())
-        if pending:
-            task.cancel()
-            await session.invalidate()
-        elif not task.cancelled() and task.exception() is not None:
-            raise asyncio.CancelledError from task.exception()
-        raise

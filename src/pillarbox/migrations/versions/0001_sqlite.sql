@@ -30,9 +30,9 @@ CREATE TABLE IF NOT EXISTS outbox (
     schema_id VARCHAR(255),
     error_class VARCHAR(100),
     error_message TEXT,
-    event_metadata JSON NOT NULL DEFAULT '{}',
+    event_metadata TEXT NOT NULL DEFAULT '{}',
     content_type VARCHAR(255) NOT NULL DEFAULT 'application/json',
-    payload JSON,
+    payload TEXT,
     payload_bytes BLOB,
     CONSTRAINT pk_outbox PRIMARY KEY (tenant_id, id),
     CONSTRAINT ck_outbox_status
@@ -98,9 +98,9 @@ CREATE TABLE IF NOT EXISTS outbox_claim (
     member_id VARCHAR(36) NOT NULL,
     claimed_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP,
     scope VARCHAR(255) NOT NULL,
-    shards JSON NOT NULL,
-    epochs JSON NOT NULL,
-    seqs JSON NOT NULL,
+    shards TEXT NOT NULL,
+    epochs TEXT NOT NULL,
+    seqs TEXT NOT NULL,
     PRIMARY KEY (claim_id)
 );
 
@@ -137,7 +137,7 @@ CREATE TABLE IF NOT EXISTS outbox_audit (
     actor VARCHAR(255) NOT NULL,
     action VARCHAR(32) NOT NULL,
     reason TEXT NOT NULL,
-    subject JSON NOT NULL,
+    subject TEXT NOT NULL,
     affected INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, audit_id)
 );
