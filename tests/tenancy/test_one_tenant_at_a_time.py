@@ -14,7 +14,7 @@ from pillarbox.tenancy import Tenancy
 from tests.support.database import Database, on
 from tests.support.orders import Order
 from tests.tenancy.shop import ACME, GLOBEX
-from tests.tenancy.wall import REQUIRED, Wall, awaits_patch, two_drivers
+from tests.tenancy.wall import REQUIRED, Wall, two_drivers
 
 EVENT: dict[str, Any] = {"topic": "order.created", "payload": {"order_id": "1"}}
 RESOLVED = CaptureSettings(tenancy=Tenancy.from_env({}, resolver=lambda: None))
@@ -35,7 +35,6 @@ async def unfinished(database: Database) -> AsyncIterator[SQLAlchemyUnitOfWork]:
 
 
 @sqlite
-@awaits_patch
 async def test_events_that_were_raised_for_one_tenant_do_not_commit_for_another(
     unfinished: SQLAlchemyUnitOfWork, database: Database
 ) -> None:
@@ -46,7 +45,6 @@ async def test_events_that_were_raised_for_one_tenant_do_not_commit_for_another(
 
 
 @sqlite
-@awaits_patch
 async def test_an_event_added_for_another_tenant_does_not_commit_with_a_transaction(
     unfinished: SQLAlchemyUnitOfWork, database: Database
 ) -> None:
@@ -60,7 +58,6 @@ async def test_an_event_added_for_another_tenant_does_not_commit_with_a_transact
 
 
 @sqlite
-@awaits_patch
 async def test_two_outboxes_on_one_session_do_not_serve_two_tenants(database: Database) -> None:
     async with database.sessions() as session:
         await SqlAlchemyOutbox(session, ACME, settings=REQUIRED).add(**EVENT)
@@ -70,7 +67,6 @@ async def test_two_outboxes_on_one_session_do_not_serve_two_tenants(database: Da
 
 
 @sqlite
-@awaits_patch
 async def test_two_outboxes_on_one_connection_do_not_serve_two_tenants_at_once(
     database: Database,
 ) -> None:
@@ -101,7 +97,6 @@ async def test_a_session_serves_one_tenant_after_another(database: Database) -> 
 
 
 @sqlite
-@awaits_patch
 async def test_naming_a_service_does_not_switch_tenancy_off(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

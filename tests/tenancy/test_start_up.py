@@ -15,7 +15,7 @@ from pillarbox.errors import RowSecurityMissing, UnsafeRole
 from tests.support.database import Database, on, on_postgres
 from tests.support.orders import Order
 from tests.tenancy.shop import ACME, GLOBEX
-from tests.tenancy.wall import APP, OWNER, PROJECTOR, Wall, awaits_patch, behind, two_drivers
+from tests.tenancy.wall import APP, OWNER, PROJECTOR, Wall, behind, two_drivers
 
 ON = {"PILLARBOX_TENANCY": "required"}
 each_server = behind("postgres18+asyncpg", "postgres16+psycopg", "postgres15+asyncpg")
@@ -95,7 +95,6 @@ async def test_a_role_that_sees_past_the_wall_is_refused_unless_allowed(
 
 
 @each_server
-@awaits_patch
 @pytest.mark.parametrize(("attribute", "reason"), ODD[:2])
 async def test_a_role_that_can_become_one_that_sees_past_the_wall_is_refused(
     wall: Wall, attribute: str, reason: str

@@ -20,7 +20,6 @@ from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.tenancy import Tenancy
 from tests.support.database import Database, on
 from tests.support.orders import Order
-from tests.tenancy.wall import awaits_patch
 
 Way = Callable[[Database, CaptureSettings, str], Awaitable[None]]
 OFF = CaptureSettings(tenancy=Tenancy())
@@ -142,7 +141,6 @@ async def test_with_tenancy_off_the_tenant_that_is_named_is_the_tenant_of_the_ro
 
 @two_databases
 @naming_way
-@awaits_patch
 async def test_with_tenancy_on_the_tenant_that_is_named_is_the_tenant_of_the_row(
     database: Database, way: Way
 ) -> None:

@@ -161,8 +161,3 @@ def narrow_bouncer(pytestconfig: pytest.Config, postgres18: Postgres) -> Iterato
     require(pytestconfig, "pgbouncer")
     with PgBouncer(postgres18, pool_size=2, roles=(APP,)) as bouncer:
         yield bouncer
-
-
-awaits_patch: Final = pytest.mark.xfail(
-    strict=False, reason="waits for the patches of capture, outbox, connection and unit of work"
-)

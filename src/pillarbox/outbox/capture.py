@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import inspect
+from sqlalchemy import Connection, inspect
 from sqlalchemy.orm import Session, SessionTransaction, object_session
 
-from pillarbox.errors import UnitOfWorkError
+from pillarbox.errors import TenantMismatch, UnitOfWorkError
 from pillarbox.event.aggregate import (
     AggregateRoot,
     RaisedEvent,
@@ -116,16 +116,26 @@ class SessionCapture:
         if not aggregates and not self._rows:
             return
         self._raise_versions(aggregates)
+        connection = self.session.connection()
         rows = [row for aggregate in aggregates for row in self._rows_of(aggregate)]
         rows = sorted(self._rows + rows, key=lambda row: row.raise_number)
-        connection = self.session.connection()
-        if self.settings.tenancy.required and HELD_TENANT not in self.session.info:
-            # The transaction began before this session was known to stay inside a tenant.
-            enter_tenant(connection, self.tenant_id())
+        if self.settings.tenancy.required:
+            self._stay_in_tenant(connection, rows)
         self.transaction_id = write_events(connection, rows, schema=self.settings.schema)
         self._captured.update(row.raise_number for row in rows)
         self._wakeups.add(wakeup_of(connection))
         self._rows.clear()
+
+    def _stay_in_tenant(self, connection: Connection, rows: list[EventRow]) -> None:
+        """Refuse rows of another tenant than the transaction has told the database."""
+        held: str | None = self.session.info.get(HELD_TENANT)
+        if held is None:
+            # The transaction began before this session was known to stay inside a tenant.
+            held = self.tenant_id()
+            enter_tenant(connection, held)
+        for row in rows:
+            if row.tenant_id != held:
+                raise TenantMismatch("recording an event", row.tenant_id, held)
 
     def committed(self) -> None:
         """Note that the outermost transaction committed."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from pillarbox.errors import TenantMismatch
 from pillarbox.outbox.row import EventRow
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.wakeup import wakeup_of
@@ -23,6 +24,7 @@ class ConnectionCapture:
         self._connection = connection
         self._settings = settings
         self._rows: list[EventRow] = []
+        self._tenant_id: str | None = None
         self._savepoints: list[tuple[EventRow, ...]] = []
         _tell_after_commit(connection.engine)
         event.listen(connection, "commit", self._about_to_commit)
@@ -38,6 +40,12 @@ class ConnectionCapture:
         refuse_autocommit(self._connection)
         self._rows.extend(rows)
 
+    def hold(self, tenant_id: str) -> None:
+        """Stay inside a tenant until the transaction ends; refuse a second one."""
+        if self._tenant_id not in (None, tenant_id):
+            raise TenantMismatch("outbox.add(…)", tenant_id, str(self._tenant_id))
+        self._tenant_id = tenant_id
+
     def write(self) -> None:
         """Write what waits."""
         if self._rows:
@@ -47,6 +55,7 @@ class ConnectionCapture:
             self._rows.clear()
 
     def _about_to_commit(self, connection: Connection) -> None:
+        self._tenant_id = None
         if not self._rows:
             return
         try:
@@ -64,6 +73,7 @@ class ConnectionCapture:
         self._forget()
 
     def _forget(self) -> None:
+        self._tenant_id = None
         self._rows.clear()
         self._savepoints.clear()
 

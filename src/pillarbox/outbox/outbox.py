@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from pillarbox.errors import InvalidConfig, NoActiveUnitOfWork
+from pillarbox.errors import InvalidConfig, NoActiveUnitOfWork, TenantMismatch
 from pillarbox.outbox.capture import SETTINGS, TENANT, SessionCapture, make_capture
 from pillarbox.outbox.connection import ConnectionCapture, connection_capture
 from pillarbox.outbox.new_event import EventOptions, NewEvent
@@ -45,9 +45,7 @@ class _Recorder:
         settings: CaptureSettings | None,
     ) -> None:
         known = target.info.get(SETTINGS) if isinstance(target, Session) else None
-        if service is None:
-            settings = settings or known
-        self._settings = settings or CaptureSettings.from_env(service=service)
+        self._settings = CaptureSettings.chosen(settings or known, service)
         self._tenant_id = tenant_id
         self._target = target
 
@@ -55,6 +53,7 @@ class _Recorder:
         """Check all events, then buffer them: one that is refused leaves nothing behind."""
         tenant_id = self._settings.tenancy.resolve(self._named_tenant(), "outbox.add(…)")
         rows = [row_of(new, self._settings, tenant_id) for new in events]
+        self._hold(tenant_id)
         if any(row.given_id for row in rows):
             check_given_ids(self._connection(), rows, schema=self._settings.schema)
         self._capture().add(rows)
@@ -63,6 +62,19 @@ class _Recorder:
     def write(self) -> None:
         """Write what waits, within the transaction."""
         self._capture().write()
+
+    def _hold(self, tenant_id: str) -> None:
+        """Refuse a second tenant; a session stays inside the one that this outbox names."""
+        if not self._settings.tenancy.required:
+            return
+        if isinstance(self._target, Connection):
+            connection_capture(self._target, self._settings).hold(tenant_id)
+            return
+        held = self._target.info.get(TENANT, tenant_id)
+        if held != tenant_id:
+            raise TenantMismatch("outbox.add(…)", tenant_id, held)
+        if self._tenant_id != DEFAULT_TENANT:
+            self._target.info[TENANT] = tenant_id
 
     def _connection(self) -> Connection:
         return self._target.connection() if isinstance(self._target, Session) else self._target

@@ -34,6 +34,16 @@ class CaptureSettings:
             check_identifier("schema", self.schema)
 
     @classmethod
+    def chosen(cls, settings: "CaptureSettings | None", service: str | None) -> "CaptureSettings":
+        """Take settings that are there, for another service if one is named, else the variables'.
+
+        Tenancy, rules and schema stay: naming a service must not take a session past the wall.
+        """
+        if settings is None:
+            return cls.from_env(service=service)
+        return settings if service is None else replace(settings, service=service)
+
+    @classmethod
     def from_env(
         cls,
         environ: Mapping[str, str] | None = None,

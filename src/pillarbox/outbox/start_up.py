@@ -30,12 +30,13 @@ from pillarbox.outbox.tables import SCHEMA_VERSION
 
 _MAY_READ = text("SELECT current_user, has_table_privilege(:table, 'SELECT')")
 _ROLE = text(
-    "SELECT current_user, r.rolsuper, r.rolbypassrls, "
+    "SELECT current_user, "
+    "(SELECT bool_or(m.rolsuper) FROM pg_roles m WHERE pg_has_role(m.oid, 'MEMBER')), "
+    "(SELECT bool_or(m.rolbypassrls) FROM pg_roles m WHERE pg_has_role(m.oid, 'MEMBER')), "
     "pg_has_role(c.relowner, 'MEMBER'), EXISTS (SELECT FROM pg_policy p, unnest(p.polroles) role "
     "WHERE p.polrelid = c.oid AND role <> 0 AND pg_get_expr(p.polqual, c.oid) = 'true' "
     "AND pg_has_role(role, 'USAGE')) "
-    "FROM pg_roles r, pg_class c "
-    "WHERE r.rolname = current_user AND c.oid = to_regclass(:table)"
+    "FROM pg_class c WHERE c.oid = to_regclass(:table)"
 )
 
 

@@ -1,11 +1,11 @@
 """Run the statements in `sql/` with as little between us and the driver as SQLAlchemy allows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect, Row, text
+from sqlalchemy import Connection, Dialect, text
 
 
 class _Statement(NamedTuple):
@@ -17,7 +17,7 @@ class _Statement(NamedTuple):
 
 def run(
     connection: Connection, name: str, parameters: Mapping[str, Any], schema: str | None
-) -> Row[Any] | None:
+) -> Sequence[Any] | None:
     """Run a statement and return its first row.
 
     SQLAlchemy compiles it once for each driver; running the compiled text halves the client's

@@ -28,6 +28,7 @@ from pillarbox.outbox.tables import outbox, outbox_settings, table_in
 
 MAX_STATEMENT_BYTES: Final = 16 * 1024 * 1024
 _COMPARED_AT_ONCE: Final = 5_000  # drivers take some 32,000 parameters
+_NO_LOCKS: Final[dict[str, Any]] = {"gate": None, "key_lock": None}
 _ID_TOLERANCE: Final = timedelta(days=1)
 
 _JSON: Final = ("payload", "event_metadata")
@@ -79,9 +80,9 @@ def _write_postgresql(
 ) -> tuple[int, str | None]:
     locks = locks_for(rows)
     if len(rows) == 1:
-        gate, key = (locks[0].number, locks[1].number) if locks else (None, None)
         event = dict(zip(COLUMNS, rows[0], strict=False))
-        found = run(connection, "insert_event", {"gate": gate, "key_lock": key, **event}, schema)
+        numbers = dict(zip(("gate", "key_lock"), (lock.number for lock in locks), strict=False))
+        found = run(connection, "insert_event", _NO_LOCKS | numbers | event, schema)
         return (0, None) if found is None else (1, found[0])
     inserted, transaction = 0, None
     for chunk in _chunks(rows):
@@ -90,8 +91,9 @@ def _write_postgresql(
             "lock_numbers": _array(lock.number for lock in locks),
             "events": orjson.dumps([_as_json(row) for row in chunk]).decode(),
         }
-        count, transaction = run(connection, "insert_events", parameters, schema) or (0, None)
-        inserted += count
+        found = run(connection, "insert_events", parameters, schema)
+        if found is not None:
+            inserted, transaction = inserted + found[0], found[1]
     return inserted, transaction
 
 

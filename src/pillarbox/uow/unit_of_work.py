@@ -60,9 +60,9 @@ class SQLAlchemyUnitOfWork:
             raise InvalidConfig(
                 "session_factory", f"makes a {type(session).__name__}", "use an async_sessionmaker"
             )
-        settings = self._settings or session.info.get(SETTINGS)
-        if settings is None or self._service is not None:
-            settings = CaptureSettings.from_env(service=self._service)
+        settings = CaptureSettings.chosen(
+            self._settings or session.info.get(SETTINGS), self._service
+        )
         session.info["uow"] = self
         session.info[SETTINGS] = settings
         if self._tenant_id != DEFAULT_TENANT:
