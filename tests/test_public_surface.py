@@ -19,7 +19,7 @@ import pytest
 import pillarbox
 from pillarbox import errors
 from pillarbox.errors import PillarboxError
-from pillarbox.outbox.options import APPLICATION_ROLE, PROJECTOR_ROLE
+from pillarbox.outbox.schema.options import APPLICATION_ROLE, PROJECTOR_ROLE
 from pillarbox.outbox.tables import metadata
 
 ROOT = Path(__file__).parents[1]

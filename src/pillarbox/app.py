@@ -15,8 +15,8 @@ from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders,
 from pillarbox.event.registry import EventRegistry
 from pillarbox.outbox.notify import Notifier
 from pillarbox.outbox.routing import RoutingPolicy
+from pillarbox.outbox.schema.start_up import start_up_check
 from pillarbox.outbox.settings import CaptureSettings
-from pillarbox.outbox.start_up import start_up_check
 from pillarbox.tenancy import Tenancy, TenantResolver
 from pillarbox.uow.hook import collect_events
 from pillarbox.uow.repository import RepositoryFactory

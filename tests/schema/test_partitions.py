@@ -11,7 +11,8 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.exc import IntegrityError
 
 from pillarbox.event.ids import first_id, time_of
-from pillarbox.outbox.partitions import (
+from pillarbox.outbox.schema import SchemaOptions, apply
+from pillarbox.outbox.schema.partitions import (
     DAY,
     Partition,
     covered_until,
@@ -20,7 +21,6 @@ from pillarbox.outbox.partitions import (
     missing,
     running_out,
 )
-from pillarbox.outbox.schema import SchemaOptions, apply
 from pillarbox.outbox.tables import outbox
 from tests.schema.rows import new_id, record
 

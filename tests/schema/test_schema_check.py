@@ -14,9 +14,9 @@ from pillarbox.errors import (
     SchemaMissing,
     SchemaOutdated,
 )
-from pillarbox.outbox.partitions import DAY
 from pillarbox.outbox.schema import SchemaOptions, apply, check, schema_sql
-from pillarbox.outbox.start_up import start_up_check
+from pillarbox.outbox.schema.partitions import DAY
+from pillarbox.outbox.schema.start_up import start_up_check
 from pillarbox.outbox.tables import metadata
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)

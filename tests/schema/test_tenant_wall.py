@@ -12,10 +12,10 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from pillarbox.errors import InvalidConfig, UnsafeRole
-from pillarbox.outbox.partitions import DAY
-from pillarbox.outbox.policies import tenant_policies
 from pillarbox.outbox.schema import SchemaOptions, apply, check
-from pillarbox.outbox.start_up import start_up_check
+from pillarbox.outbox.schema.partitions import DAY
+from pillarbox.outbox.schema.policies import tenant_policies
+from pillarbox.outbox.schema.start_up import start_up_check
 from pillarbox.outbox.tables import TENANT_TABLES, metadata, outbox
 from tests.schema.rows import claim, lease, new_id, record
 

@@ -18,8 +18,8 @@ from sqlalchemy.pool import NullPool
 
 from pillarbox import collect_events
 from pillarbox.database import sync_url
-from pillarbox.outbox.policies import tenant_policies
 from pillarbox.outbox.schema import SchemaOptions, apply
+from pillarbox.outbox.schema.policies import tenant_policies
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.servers import PgBouncer, Postgres
 from pillarbox.tenancy import Tenancy

@@ -8,10 +8,10 @@ from sqlalchemy import Connection, func, inspect, select, text
 
 from pillarbox.errors import InvalidConfig, SchemaInUse, SetupError
 from pillarbox.migrations.frozen import Choices, downgrade_script, qualifier, statements
-from pillarbox.outbox.catalog import locate
-from pillarbox.outbox.options import SchemaOptions
-from pillarbox.outbox.policies import grants_sql, policies_sql
-from pillarbox.outbox.schema import partition_steps, settle, version_step
+from pillarbox.outbox.schema.catalog import locate
+from pillarbox.outbox.schema.options import SchemaOptions
+from pillarbox.outbox.schema.policies import grants_sql, policies_sql
+from pillarbox.outbox.schema.steps import partition_steps, settle, version_step
 from pillarbox.outbox.tables import outbox
 
 _TRUTH = {"true": True, "false": False}

@@ -17,15 +17,15 @@ from pillarbox.errors import (
     UnsafeRole,
 )
 from pillarbox.migrations.frozen import qualifier
-from pillarbox.outbox.catalog import Catalog, Settings, locate, read_catalog, read_settings
-from pillarbox.outbox.options import SchemaOptions
-from pillarbox.outbox.partitions import (
+from pillarbox.outbox.schema.catalog import Catalog, Settings, locate, read_catalog, read_settings
+from pillarbox.outbox.schema.drift import differing_settings, missing_walls
+from pillarbox.outbox.schema.options import SchemaOptions
+from pillarbox.outbox.schema.partitions import (
     Partition,
     covered_until,
     existing_partitions,
     running_out,
 )
-from pillarbox.outbox.schema_check import differing_settings, missing_walls
 from pillarbox.outbox.tables import SCHEMA_VERSION
 
 _MAY_READ = text("SELECT current_user, has_table_privilege(:table, 'SELECT')")

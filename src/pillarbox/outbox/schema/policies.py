@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.rules import check_identifier
 from pillarbox.migrations.frozen import SqlTemplate, qualifier, statements
-from pillarbox.outbox.options import PROJECTOR_ROLE, SchemaOptions
+from pillarbox.outbox.schema.options import PROJECTOR_ROLE, SchemaOptions
 from pillarbox.outbox.tables import TENANT_TABLES
 
 TENANT_SETTING: Final = "app.tenant"

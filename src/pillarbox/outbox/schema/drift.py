@@ -7,9 +7,9 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, Connection, Table
 
 from pillarbox.clock import SYSTEM_CLOCK
-from pillarbox.outbox.catalog import Catalog, Settings, locate, read_catalog, read_settings
-from pillarbox.outbox.options import SchemaOptions
-from pillarbox.outbox.partitions import existing_partitions, running_out
+from pillarbox.outbox.schema.catalog import Catalog, Settings, locate, read_catalog, read_settings
+from pillarbox.outbox.schema.options import SchemaOptions
+from pillarbox.outbox.schema.partitions import existing_partitions, running_out
 from pillarbox.outbox.tables import SCHEMA_VERSION, TENANT_TABLES, metadata
 
 SHARD_HASH = "sha256-16"

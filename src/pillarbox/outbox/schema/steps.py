@@ -9,14 +9,12 @@ from sqlalchemy import Connection, Engine, text
 from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.errors import InvalidConfig, SchemaOutdated, SetupError
 from pillarbox.migrations.frozen import VERSIONS, script, statements
-from pillarbox.outbox import partitions
-from pillarbox.outbox.catalog import Settings, locate, read_catalog, read_settings
-from pillarbox.outbox.options import SchemaOptions
-from pillarbox.outbox.policies import grants_sql, policies_sql
-from pillarbox.outbox.schema_check import Finding, check, missing_walls
+from pillarbox.outbox.schema import partitions
+from pillarbox.outbox.schema.catalog import Settings, locate, read_catalog, read_settings
+from pillarbox.outbox.schema.drift import missing_walls
+from pillarbox.outbox.schema.options import SchemaOptions
+from pillarbox.outbox.schema.policies import grants_sql, policies_sql
 from pillarbox.outbox.tables import SCHEMA_VERSION
-
-__all__ = ["Finding", "SchemaOptions", "Step", "apply", "check", "plan", "schema_sql"]
 
 # A statement that waits longer would make every writer behind it wait as well.
 _PATIENCE = "SET LOCAL lock_timeout = '10s'"
