@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     CheckConstraint,
     Column,
+    Connection,
     DefaultClause,
     Index,
     Integer,
@@ -211,13 +211,13 @@ outbox_audit = Table(
 TENANT_TABLES = (outbox, outbox_blocked_key, outbox_control, outbox_audit)
 
 
-def _insert_settings(table: Table) -> None:
+def _insert_settings(table: Table, connection: Connection, **options: Any) -> None:
     """Have `create_all` write the settings row, without which no process starts."""
-    written = f"INSERT INTO %(fullname)s (id, schema_version) VALUES (1, {SCHEMA_VERSION})"
-    event.listen(table, "after_create", DDL(written))
+    del options
+    connection.execute(table.insert().values(id=1, schema_version=SCHEMA_VERSION))
 
 
-_insert_settings(outbox_settings)
+event.listen(outbox_settings, "after_create", _insert_settings)
 
 
 def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
@@ -229,7 +229,7 @@ def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
     for table in metadata.sorted_tables:
         copied = table.to_metadata(target, schema=schema or SchemaConst.RETAIN_SCHEMA)
         if table is outbox_settings:
-            _insert_settings(copied)
+            event.listen(copied, "after_create", _insert_settings)
     Sequence("outbox_seq", schema=schema, metadata=target)
     if schema is not None:
         seq = target.tables[f"{schema}.outbox"].c.seq
