@@ -1,0 +1,41 @@
+"""The protocol of the projector holds in every reachable state; each rule is needed."""
+
+import pytest
+
+from tests.projector.model import Budget, Variant, explore
+
+FAULTS = {
+    "none": Budget(),
+    "a crash and a lease lost": Budget(crashes=1, expiries=1),
+    "a crash and a refusal": Budget(crashes=1, refusals=1),
+    "a lease lost and an answer lost": Budget(expiries=1, lost_acks=1),
+    "refusals up to DEAD": Budget(refusals=2),
+    "a database that loses its tail": Budget(crashes=1, database_crashes=1),
+}
+CAUGHT = {
+    Variant.NO_KEY_GUARD: (Budget(refusals=1), "order: a2 was published before a1"),
+    Variant.GOES_ON_AFTER_FAILURE: (Budget(lost_acks=1), "order: a2 was published before a1"),
+    Variant.MARK_BEFORE_PUBLISH: (Budget(), "loss: b is SENT and was never published"),
+    Variant.NO_FENCE: (Budget(expiries=1), "fence: 0 settled b under a lease that it had lost"),
+    Variant.CLAIM_BEFORE_READ: (Budget(database_crashes=1), "ghost: b was published"),
+    Variant.CLAIMS_OVER_NEW_CONNECTION: (Budget(database_crashes=1), "ghost: b was published"),
+    Variant.FORGETS_LATE_COMMITS: (Budget(), "loss: b waits for ever"),
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_order_and_no_loss_hold_in_every_reachable_state(faults: str) -> None:
+    states, violation = explore(FAULTS[faults])
+
+    assert violation is None
+    assert states > 500
+
+
+@pytest.mark.parametrize("variant", Variant)
+def test_a_protocol_without_one_of_its_rules_is_caught(variant: Variant) -> None:
+    budget, what = CAUGHT[variant]
+
+    _, violation = explore(budget, variant)
+
+    assert violation is not None
+    assert violation.what.startswith(what)
