@@ -2,9 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 from pillarbox.clock import SYSTEM_CLOCK
@@ -24,8 +23,7 @@ def next_raise_number() -> int:
     return next(_raise_numbers)
 
 
-@dataclass(frozen=True, slots=True)
-class RaisedEvent:
+class RaisedEvent(NamedTuple):
     """An event that was raised and waits for its transaction to commit.
 
     The payload is encoded at once, so that a bad value is refused where it is raised and nothing

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -29,9 +30,12 @@ class NameRule:
     says: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BusRules:
-    """The limits of one bus; sizes are bytes of UTF-8, and a message includes its headers."""
+    """The limits of one bus; sizes are bytes of UTF-8, and a message includes its headers.
+
+    Compared by identity, so that checked names can be remembered at little cost.
+    """
 
     name: str
     schemes: tuple[str, ...]
@@ -151,6 +155,11 @@ def check_topic(topic: str, rules: BusRules = PORTABLE) -> str:
     name = _plain_text(topic)
     if name is None:
         raise InvalidTopic("topic", f"has the type {_type_name(topic)}", "pass a str")
+    return _checked_topic(name, rules)
+
+
+@lru_cache(maxsize=1024)
+def _checked_topic(name: str, rules: BusRules) -> str:
     if not name:
         raise InvalidTopic("topic", "is empty", "name the topic the event goes to")
     if not name.isprintable():
