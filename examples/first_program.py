@@ -14,8 +14,8 @@ class OrderPlaced(DomainEvent):
 async def main() -> None:
     box = Pillarbox.from_env(service="orders")
     async with box.running(), box.session_factory() as session:
-        await session.execute(text("CREATE TABLE IF NOT EXISTS orders (id text, total int)"))
-        await session.execute(text("INSERT INTO orders VALUES ('o-1', 42)"))
+        await session.execute(text("CREATE TABLE IF NOT EXISTS sales (id text, total int)"))
+        await session.execute(text("INSERT INTO sales VALUES ('o-1', 42)"))
         await SqlAlchemyOutbox(session).add(OrderPlaced("o-1", 42), key="o-1")
         await session.commit()  # the order and its event, or neither
         for event in await session.scalars(select(OutboxRecord)):

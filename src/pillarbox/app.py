@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from pillarbox.database import make_engine, shown
-from pillarbox.errors import InvalidConfig
+from pillarbox.errors import DatabaseUnreachable, InvalidConfig
 from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
 from pillarbox.event.registry import EventRegistry
 from pillarbox.outbox.notify import Notifier
@@ -146,13 +147,16 @@ class Pillarbox:
 
     async def check(self) -> None:
         """Refuse a database that cannot serve this process; log what is merely weak."""
-        async with self.engine.connect() as connection:
-            warnings = await connection.run_sync(
-                start_up_check,
-                tenancy=self.settings.tenancy.required,
-                allow_unsafe_role=self._allow_unsafe_role,
-                schema=self.settings.schema,
-            )
+        try:
+            async with self.engine.connect() as connection:
+                warnings = await connection.run_sync(
+                    start_up_check,
+                    tenancy=self.settings.tenancy.required,
+                    allow_unsafe_role=self._allow_unsafe_role,
+                    schema=self.settings.schema,
+                )
+        except (OperationalError, OSError) as error:
+            raise DatabaseUnreachable(shown(self.engine.url)) from error
         for warning in warnings:
             log.warning("start_up_check: %s", warning)
 

@@ -10,6 +10,7 @@ from pillarbox.errors import InvalidConfig
 
 _POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 _SETTING: Final = "database_url"
+_EXTRAS: Final = {"asyncpg": "asyncpg", "aiosqlite": "sqlite"}
 _REMEDY: Final = "use postgresql://user@host/name or sqlite:///file.db"
 
 
@@ -37,7 +38,15 @@ def make_engine(url: str | URL) -> AsyncEngine:
     SQLite does not wait when a transaction that has read turns to writing while another has
     written: it fails at once. Beginning with the lock makes writers wait for one another.
     """
-    engine = create_async_engine(async_url(url), pool_pre_ping=True)
+    chosen = async_url(url)
+    try:
+        engine = create_async_engine(chosen, pool_pre_ping=True)
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(
+            _SETTING,
+            f"needs {error.name}, which is not installed",
+            f"pip install 'pillarbox[{_EXTRAS.get(error.name or '', 'dev')}]'",
+        ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_immediate)
@@ -68,6 +77,9 @@ def _parsed(url: str | URL) -> URL:
     except (ArgumentError, ValueError):
         raise InvalidConfig(_SETTING, "is no database address", _REMEDY) from None
     backend, _, driver = parsed.drivername.partition("+")
+    if "@" in (parsed.host or "") or "@" in (parsed.database or ""):
+        # The parts beside the first @ may belong to the password and must not be shown.
+        raise InvalidConfig(_SETTING, "has more than one @", "write an @ in the password as %40")
     if backend in _POSTGRESQL:
         return parsed.set(drivername=f"postgresql+{driver}" if driver else "postgresql")
     if backend == "sqlite":

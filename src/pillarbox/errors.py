@@ -10,7 +10,7 @@
     ├── SetupError            the database or the machine is not ready
     │   ├── SchemaMissing, SchemaOutdated, SchemaInUse, PartitionsMissing
     │   ├── GrantsMissing, UnsafeRole, RowSecurityMissing
-    │   └── ServerUnavailable, ServerFailed
+    │   └── DatabaseUnreachable, ServerUnavailable, ServerFailed
     ├── TenantError           TenantRequired, TenantMismatch
     └── UnitOfWorkError       NoActiveUnitOfWork, CommitUnknown
 
@@ -223,6 +223,19 @@ class RowSecurityMissing(SetupError):
             "or pass allow_unsafe_role=True"
         )
         self.tables = tables
+
+
+class DatabaseUnreachable(SetupError):
+    """The database does not answer when a process starts."""
+
+    code = "database-unreachable"
+
+    def __init__(self, database: str) -> None:
+        super().__init__(
+            f"the database at {database} does not answer; is it running? "
+            "`pillarbox dev` takes new ports each time, so paste the lines it prints again"
+        )
+        self.database = database
 
 
 class TenantError(PillarboxError):

@@ -56,7 +56,7 @@ def test_the_program_leaves_the_order_and_its_event(empty_url: str) -> None:
     run(empty_url)
 
     with psycopg.connect(empty_url) as connection:
-        assert connection.execute("SELECT id, total FROM orders").fetchall() == [("o-1", 42)]
+        assert connection.execute("SELECT id, total FROM sales").fetchall() == [("o-1", 42)]
         assert connection.execute("SELECT status, topic, key FROM outbox_live").fetchall() == [
             ("NEW", "orders.order", "o-1")
         ]

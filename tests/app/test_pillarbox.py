@@ -23,7 +23,7 @@ from pillarbox import (
     SQLAlchemyUnitOfWork,
 )
 from pillarbox.database import sync_url
-from pillarbox.errors import InvalidConfig, SchemaMissing, TopicUnknown
+from pillarbox.errors import DatabaseUnreachable, InvalidConfig, SchemaMissing, TopicUnknown
 from pillarbox.outbox.routing import TenantTopics
 from pillarbox.outbox.wakeup import CHANNEL
 from pillarbox.servers import Postgres
@@ -423,3 +423,12 @@ async def test_a_mapped_class_needs_no_repository_and_a_plain_one_does(database:
         assert uow.repository(Order) is not None
         with pytest.raises(InvalidConfig, match=r"call box\.repository"):
             uow.repository(Plan)
+
+
+async def test_a_database_that_does_not_answer_is_named_without_its_password() -> None:
+    box = Pillarbox("postgresql://bob:hunter2@127.0.0.1:1/x")
+
+    with pytest.raises(DatabaseUnreachable, match="does not answer; is it running") as refused:
+        await box.check()
+
+    assert "hunter2" not in str(refused.value)

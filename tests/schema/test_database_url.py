@@ -52,3 +52,17 @@ def test_an_address_that_cannot_work_is_refused_without_its_password(url: str) -
 
 def test_an_address_is_shown_without_its_password() -> None:
     assert shown(sync_url("postgresql://u:secret@h/d")) == "postgresql://u:***@h/d"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://bob:s3cr3t@pw@127.0.0.1:1/x", "postgresql://bob:ab@SECRET/more@127.0.0.1:1/x"],
+)
+def test_a_password_with_a_raw_at_sign_is_refused_and_no_part_of_it_is_shown(url: str) -> None:
+    with pytest.raises(
+        InvalidConfig, match="has more than one @; write an @ in the password as %40"
+    ) as refused:
+        sync_url(url)
+
+    assert "pw" not in str(refused.value)
+    assert "SECRET" not in str(refused.value)
