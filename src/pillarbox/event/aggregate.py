@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
+from weakref import WeakMethod
 
 from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.event.context import current_headers
@@ -91,13 +92,19 @@ class AggregateRoot:
             options={name: value for name, value in options.items() if value is not None},
         )
         self.__dict__.setdefault("_raised_events", []).append(raised)
-        watcher: Watcher | None = self.__dict__.get("_event_watcher")
+        reference = self.__dict__.get("_event_watcher")
+        watcher: Watcher | None = None if reference is None else reference()
         if watcher is not None:
             watcher(self)
         return raised.event_id
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_event_watcher"}
+    def __getstate__(self) -> Any:
+        state: Any = super().__getstate__()  # a dictionary, or a pair of it and the slots
+        own = dict((state[0] if isinstance(state, tuple) else state) or {})
+        own.pop("_event_watcher", None)
+        if "_raised_events" in own:
+            own["_raised_events"] = list(own["_raised_events"])  # a copy raises for itself
+        return (own, state[1]) if isinstance(state, tuple) else own
 
     @property
     def pending_events(self) -> Sequence[object]:
@@ -122,6 +129,6 @@ def watch_events(aggregate: AggregateRoot, watcher: Watcher) -> None:
     The identity map holds clean objects only weakly; without this, an aggregate that merely
     raised an event could be collected before the commit, and its event with it.
     """
-    aggregate.__dict__["_event_watcher"] = watcher
+    aggregate.__dict__["_event_watcher"] = WeakMethod(watcher)  # must not keep the session
     if raised_events(aggregate):
         watcher(aggregate)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.orm import Session, SessionTransaction, object_session
 
 from pillarbox.errors import TenantMismatch, UnitOfWorkError
@@ -63,6 +63,7 @@ class SessionCapture:
         self._captured: set[int] = set()
         self._marks: dict[SessionTransaction, _Mark] = {}
         self._wakeups: set[Wakeup] = set()
+        self._wrote_early = False
         self._committed = False
         self._join_running_transaction()
 
@@ -80,6 +81,8 @@ class SessionCapture:
 
     def _raised(self, aggregate: AggregateRoot) -> None:
         if object_session(aggregate) is self.session:  # it may have left since it was watched
+            if not self.session.in_transaction():
+                self.session.begin()  # so that a rollback is told, and forgets the event
             self.track(aggregate)
 
     def began(self, transaction: SessionTransaction) -> None:
@@ -92,6 +95,8 @@ class SessionCapture:
             dict(self._versions),
             frozenset(self._captured),
         )
+        if not transaction.nested:
+            self.transaction_id = None
 
     def _join_running_transaction(self) -> None:
         """Note the transaction and the savepoints that began before this capture was made."""
@@ -114,6 +119,7 @@ class SessionCapture:
         self.session.flush()
         aggregates = [found for found in self._aggregates.values() if self._uncaptured(found)]
         if not aggregates and not self._rows:
+            self._check_early_write()
             return
         self._raise_versions(aggregates)
         connection = self.session.connection()
@@ -121,10 +127,26 @@ class SessionCapture:
         rows = sorted(self._rows + rows, key=lambda row: row.raise_number)
         if self.settings.tenancy.required:
             self._stay_in_tenant(connection, rows)
-        self.transaction_id = write_events(connection, rows, schema=self.settings.schema)
+        written = write_events(connection, rows, schema=self.settings.schema)
+        self.transaction_id = written or self.transaction_id
         self._captured.update(row.raise_number for row in rows)
         self._wakeups.add(wakeup_of(connection))
         self._rows.clear()
+        self.write()  # what hooks of the last flush raised
+
+    def write_early(self) -> None:
+        """Write what waits before the commit, so that queries in the transaction see it."""
+        self.write()
+        self._wrote_early = True
+
+    def _check_early_write(self) -> None:
+        """Make sure that a transaction with rows written earlier was not aborted since.
+
+        PostgreSQL answers the COMMIT of an aborted transaction with a rollback and no error.
+        """
+        if self._wrote_early:
+            self._wrote_early = False
+            self.session.execute(text("SELECT 1"))
 
     def _stay_in_tenant(self, connection: Connection, rows: list[EventRow]) -> None:
         """Refuse rows of another tenant than the transaction has told the database."""
@@ -145,10 +167,15 @@ class SessionCapture:
         """Forget what was added, raised and written since a savepoint began."""
         if not transaction.nested:
             self.closed = False
-        mark = self._marks.pop(transaction, None)
-        if mark is None:
-            return
+
+    def released(self, transaction: SessionTransaction) -> None:
+        """A savepoint was released: what it did belongs to the one around it."""
+        self._marks.pop(transaction, None)
+
+    def _return_to(self, mark: _Mark) -> None:
         for aggregate in self._aggregates.values():
+            if is_mapped(aggregate) and not self._reverted(aggregate):
+                continue  # it keeps its state, and is recorded when it is added again
             forget_events(aggregate, lambda raised: raised.number >= mark.raise_number)
         self._rows = list(mark.rows)
         self._aggregates = dict(mark.aggregates)
@@ -158,26 +185,35 @@ class SessionCapture:
 
     def ended(self, transaction: SessionTransaction) -> None:
         """Take leave of a transaction: recorded events are done with, others stay or go."""
-        if transaction.nested or transaction not in self._marks:
-            return  # a savepoint's mark is needed still: its rollback is told after its end
-        mark = self._marks[transaction]
+        mark = self._marks.pop(transaction, None)
+        if mark is None:
+            return
+        if transaction.nested:
+            self._return_to(mark)  # rolled back or closed: a released one has no mark any more
+            return
         for aggregate in self._aggregates.values():
-            forget_events(aggregate, self._done_with(aggregate, mark))
+            forget_events(aggregate, self._done_with(aggregate))
         self.closed = not self._committed
         if self._committed and self._captured:
             for wakeup in self._wakeups:
                 wakeup.tell()
         self._reset()
 
-    def _done_with(self, aggregate: AggregateRoot, mark: _Mark) -> Callable[[RaisedEvent], bool]:
-        captured, since = self._captured, mark.raise_number
+    def _done_with(self, aggregate: AggregateRoot) -> Callable[[RaisedEvent], bool]:
+        captured = self._captured
         if self._committed:
             return lambda raised: raised.number in captured
-        reverted = is_mapped(aggregate) and inspect(aggregate).key is not None
-        return lambda raised: reverted and raised.number >= since
+        reverted = self._reverted(aggregate)
+        return lambda _: reverted
+
+    def _reverted(self, aggregate: AggregateRoot) -> bool:
+        # A rollback keeps a loaded object in the session and expires it; a close lets it go as it is.
+        if not is_mapped(aggregate) or inspect(aggregate).key is None:
+            return False
+        return object_session(aggregate) is self.session
 
     def _reset(self) -> None:
-        self._committed = False
+        self._committed = self._wrote_early = False
         self._marks.clear()
         self._wakeups.clear()
         for notes in (self._rows, self._aggregates, self._written, self._versions, self._captured):
@@ -197,10 +233,19 @@ class SessionCapture:
                     "commits, so its changes would be lost; save it with "
                     "`await uow.repository(…).save(…)` or `session.add(…)` first"
                 )
+            self._refuse_other_database(aggregate)
             if not self._was_written(aggregate):
                 raise_version(aggregate)
                 self._written[id(aggregate)] = aggregate
         self.session.flush()
+
+    def _refuse_other_database(self, aggregate: AggregateRoot) -> None:
+        """Refuse an aggregate whose rows and events would be committed apart."""
+        if self.session.get_bind(type(aggregate)).engine is not self.session.get_bind().engine:
+            raise UnitOfWorkError(
+                f"{type(aggregate).__name__} is stored in another database than the outbox, so "
+                "that no transaction holds both; use a session of that database"
+            )
 
     def _was_written(self, aggregate: AggregateRoot) -> bool:
         if inspect(aggregate).deleted or id(aggregate) in self._written:

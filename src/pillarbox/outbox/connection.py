@@ -25,10 +25,13 @@ class ConnectionCapture:
         self._settings = settings
         self._rows: list[EventRow] = []
         self._tenant_id: str | None = None
-        self._savepoints: list[tuple[EventRow, ...]] = []
+        self._savepoints: dict[int, tuple[EventRow, ...]] = {}
         _tell_after_commit(connection.engine)
         event.listen(connection, "commit", self._about_to_commit)
         event.listen(connection, "rollback", self._rolled_back)
+        event.listen(connection, "prepare_twophase", self._about_to_prepare)
+        event.listen(connection, "commit_twophase", self._about_to_commit_twophase)
+        event.listen(connection, "rollback_twophase", self._rolled_back_twophase)
         event.listen(connection, "savepoint", self._savepoint_began)
         event.listen(connection, "rollback_savepoint", self._savepoint_rolled_back)
         event.listen(connection, "release_savepoint", self._savepoint_released)
@@ -72,26 +75,47 @@ class ConnectionCapture:
         connection.info.pop(_COMMITTING, None)
         self._forget()
 
+    def write_early(self) -> None:
+        """Write what waits before the commit."""
+        self.write()
+
     def _forget(self) -> None:
         self._tenant_id = None
         self._rows.clear()
         self._savepoints.clear()
 
+    def _about_to_prepare(self, connection: Connection, xid: Any) -> None:
+        del xid
+        self._about_to_commit(connection)
+
+    def _about_to_commit_twophase(self, connection: Connection, xid: Any, prepared: bool) -> None:
+        del xid
+        if not prepared:
+            self._about_to_commit(connection)
+
+    def _rolled_back_twophase(self, connection: Connection, xid: Any, prepared: bool) -> None:
+        del xid, prepared
+        self._rolled_back(connection)
+
     def _savepoint_began(self, connection: Connection, name: str | None) -> None:
-        del connection, name  # SQLAlchemy names it only afterwards; they end in reverse order
-        self._savepoints.append(tuple(self._rows))
+        del name  # SQLAlchemy names it only afterwards, by its next number
+        number: int = vars(connection)["_Connection__savepoint_seq"] + 1
+        self._savepoints[number] = tuple(self._rows)
 
     def _savepoint_rolled_back(self, connection: Connection, name: str, context: Any) -> None:
-        del connection, name, context
-        self._rows = list(self._innermost_savepoint())
+        del connection, context
+        self._rows = list(self._end_savepoint(name))
 
     def _savepoint_released(self, connection: Connection, name: str, context: Any) -> None:
-        del connection, name, context
-        self._innermost_savepoint()
+        del connection, context
+        self._end_savepoint(name)
 
-    def _innermost_savepoint(self) -> tuple[EventRow, ...]:
-        # One that began before this capture was made began before all its rows.
-        return self._savepoints.pop() if self._savepoints else ()
+    def _end_savepoint(self, name: str) -> tuple[EventRow, ...]:
+        """End a savepoint and those inside it; one from before this capture had no rows."""
+        number = int(name.rpartition("_")[2])
+        rows = self._savepoints.get(number, ())
+        self._savepoints = {n: kept for n, kept in self._savepoints.items() if n < number}
+        return rows
 
 
 def connection_capture(connection: Connection, settings: CaptureSettings) -> ConnectionCapture:

@@ -38,8 +38,13 @@ def _about_to_commit(session: Session) -> None:
 @event.listens_for(Session, "after_commit")
 def _committed(session: Session) -> None:
     capture = capture_of(session)
-    if capture is not None and not session.in_nested_transaction():
+    if capture is None:
+        return
+    savepoint = session.get_nested_transaction()
+    if savepoint is None:
         capture.committed()
+    else:
+        capture.released(savepoint)
 
 
 @event.listens_for(Session, "after_soft_rollback")

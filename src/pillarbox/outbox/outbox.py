@@ -61,7 +61,7 @@ class _Recorder:
 
     def write(self) -> None:
         """Write what waits, within the transaction."""
-        self._capture().write()
+        self._capture().write_early()
 
     def _hold(self, tenant_id: str) -> None:
         """Refuse a second tenant; a session stays inside the one that this outbox names."""

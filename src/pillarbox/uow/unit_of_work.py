@@ -65,6 +65,7 @@ class SQLAlchemyUnitOfWork:
         )
         session.info["uow"] = self
         session.info[SETTINGS] = settings
+        session.info.pop(TENANT, None)  # a factory may hand out a session that served before
         if self._tenant_id != DEFAULT_TENANT:
             session.info[TENANT] = self._tenant_id
         self._capture = make_capture(session.sync_session, settings)
