@@ -132,7 +132,8 @@ class SessionCapture:
         self._captured.update(row.raise_number for row in rows)
         self._wakeups.add(wakeup_of(connection))
         self._rows.clear()
-        self.write()  # what hooks of the last flush raised
+        if any(map(self._uncaptured, self._aggregates.values())):
+            self.write()  # what hooks of the last flush raised
 
     def write_early(self) -> None:
         """Write what waits before the commit, so that queries in the transaction see it."""
