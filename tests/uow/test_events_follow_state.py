@@ -15,7 +15,9 @@ from pillarbox import (
     SyncSqlAlchemyOutbox,
     collect_events,
 )
-from pillarbox.errors import UnitOfWorkError
+from pillarbox.errors import TenantRequired, UnitOfWorkError
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.tenancy import Tenancy
 from tests.support.database import Database, on, on_sync
 from tests.support.orders import Base, Order
 
@@ -199,3 +201,35 @@ def test_a_two_phase_commit_of_a_connection_records_before_it_prepares(
 
     assert counted == 0
     assert words(sessions) == []
+
+
+@on("postgres18+asyncpg")
+async def test_a_transaction_id_is_forgotten_when_the_next_transaction_begins(
+    database: Database,
+) -> None:
+    async with SQLAlchemyUnitOfWork(database.sessions) as uow:
+        await uow.outbox.add(topic="t.t", payload={})
+        await uow.session.commit()
+        assert uow._capture is not None
+        first = uow._capture.transaction_id
+
+        await uow.session.execute(text("SELECT 1"))
+
+        assert first is not None
+        assert uow._capture.transaction_id is None
+
+
+@on("postgres18+asyncpg")
+async def test_a_session_that_served_another_tenant_before_does_not_keep_it(
+    database: Database,
+) -> None:
+    settings = CaptureSettings(tenancy=Tenancy(required=True))
+    session = database.sessions()
+    try:
+        async with SQLAlchemyUnitOfWork(lambda: session, tenant_id="acme", settings=settings):
+            pass
+        async with SQLAlchemyUnitOfWork(lambda: session, settings=settings) as uow:
+            with pytest.raises(TenantRequired):
+                await uow.outbox.add(topic="t.t", payload={})
+    finally:
+        await session.close()
