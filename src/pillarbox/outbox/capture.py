@@ -165,12 +165,12 @@ class SessionCapture:
         self._committed = True
 
     def rolled_back(self, transaction: SessionTransaction) -> None:
-        """Forget what was added, raised and written since a savepoint began."""
+        """Note that the outermost transaction was rolled back, not merely closed."""
         if not transaction.nested:
             self.closed = False
 
     def released(self, transaction: SessionTransaction) -> None:
-        """A savepoint was released: what it did belongs to the one around it."""
+        """Let what a released savepoint did belong to the transaction around it."""
         self._marks.pop(transaction, None)
 
     def _return_to(self, mark: _Mark) -> None:

@@ -111,11 +111,8 @@ class ConnectionCapture:
         self._end_savepoint(name)
 
     def _end_savepoint(self, name: str) -> tuple[EventRow, ...]:
-        """End a savepoint and those inside it; one from before this capture had no rows."""
-        number = int(name.rpartition("_")[2])
-        rows = self._savepoints.get(number, ())
-        self._savepoints = {n: kept for n, kept in self._savepoints.items() if n < number}
-        return rows
+        """Return what waited when a savepoint began; before this capture was made, nothing did."""
+        return self._savepoints.pop(int(name.rpartition("_")[2]), ())
 
 
 def connection_capture(connection: Connection, settings: CaptureSettings) -> ConnectionCapture:
