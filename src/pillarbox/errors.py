@@ -10,7 +10,7 @@
     ├── SetupError            the database or the machine is not ready
     │   ├── SchemaMissing, SchemaOutdated, SchemaInUse, PartitionsMissing
     │   ├── GrantsMissing, UnsafeRole, RowSecurityMissing
-    │   └── DatabaseUnreachable, ServerUnavailable, ServerFailed
+    │   └── DatabaseUnreachable, BusUnreachable, ServerUnavailable, ServerFailed
     ├── TenantError           TenantRequired, TenantMismatch
     └── UnitOfWorkError       NoActiveUnitOfWork, CommitUnknown
 
@@ -236,6 +236,18 @@ class DatabaseUnreachable(SetupError):
             "`pillarbox dev` takes new ports each time, so paste the lines it prints again"
         )
         self.database = database
+
+
+class BusUnreachable(SetupError):
+    """The broker does not answer when a process starts."""
+
+    code = "bus-unreachable"
+
+    def __init__(self, bus: str, reason: str) -> None:
+        super().__init__(
+            f"the bus at {bus} does not answer: {reason}; events wait in the outbox until it does"
+        )
+        self.bus, self.reason = bus, reason
 
 
 class TenantError(PillarboxError):

@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 
 from pillarbox import MessageEnvelope
@@ -49,5 +47,5 @@ def test_a_payload_that_json_cannot_carry_is_refused() -> None:
 def test_an_envelope_does_not_change() -> None:
     envelope = MessageEnvelope("e-1", "OrderCreated")
 
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         envelope.topic = "orders.order"  # type: ignore[misc]  # the point of the test

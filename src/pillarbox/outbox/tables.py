@@ -103,7 +103,7 @@ outbox = Table(
     CheckConstraint(
         "status IN ('NEW', 'PUBLISHING', 'SENT', 'FAILED', 'DEAD')", name="ck_outbox_status"
     ),
-    CheckConstraint("set_aside IN ('key', 'later', 'topic')", name="ck_outbox_set_aside"),
+    CheckConstraint("set_aside IN ('key', 'later')", name="ck_outbox_set_aside"),
     CheckConstraint("payload IS NULL OR payload_bytes IS NULL", name="ck_outbox_one_payload"),
     _partial("ix_outbox_claim", text("(shard_hash & 63)"), "tenant_id", "seq", where=CLAIMABLE),
     _partial("ix_outbox_txid", "txid", where=CLAIMABLE),
@@ -136,7 +136,7 @@ outbox_member = Table(
     "outbox_member",
     metadata,
     Column("member_id", EventIdType, primary_key=True),
-    Column("scope", String(255), nullable=False),
+    Column("scope", Text, nullable=False),
     Column("service", String(255), nullable=False),
     Column("host", String(255), nullable=False),
     Column("process_id", Integer, nullable=False),
@@ -180,9 +180,12 @@ outbox_blocked_key = Table(
     Column("tenant_id", _TENANT, primary_key=True),
     Column("key", _KEY, primary_key=True),
     Column("event_id", EventIdType, nullable=False),
+    # Events of the key up to this number may pass: the blocking one itself when it is tried again.
+    Column("seq", _BIG, nullable=False),
     Column("blocked_at", UtcTime, nullable=False, server_default=func.now()),
-    Column("retry_after", UtcTime),
-    Index("ix_outbox_blocked_key_retry_after", "retry_after"),
+    # The key waits for this topic: paused, or not to be had.
+    Column("topic", String(249)),
+    _partial("ix_outbox_blocked_key_topic", "topic", where="topic IS NOT NULL"),
 )
 
 outbox_control = Table(

@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS @{schema}outbox (
     CONSTRAINT pk_outbox PRIMARY KEY (tenant_id, id),
     CONSTRAINT ck_outbox_status
         CHECK (status IN ('NEW', 'PUBLISHING', 'SENT', 'FAILED', 'DEAD')),
-    CONSTRAINT ck_outbox_set_aside CHECK (set_aside IN ('key', 'later', 'topic')),
+    CONSTRAINT ck_outbox_set_aside CHECK (set_aside IN ('key', 'later')),
     CONSTRAINT ck_outbox_one_payload CHECK (payload IS NULL OR payload_bytes IS NULL)
 )@{partition_by};
 
@@ -81,7 +81,7 @@ CREATE TABLE IF NOT EXISTS @{schema}outbox_settings (
 
 CREATE TABLE IF NOT EXISTS @{schema}outbox_member (
     member_id uuid NOT NULL,
-    scope varchar(255) NOT NULL,
+    scope text NOT NULL,
     service varchar(255) NOT NULL,
     host varchar(255) NOT NULL,
     process_id integer NOT NULL,
@@ -121,12 +121,13 @@ CREATE TABLE IF NOT EXISTS @{schema}outbox_blocked_key (
     tenant_id varchar(64) COLLATE "C" NOT NULL,
     key varchar(255) COLLATE "C" NOT NULL,
     event_id uuid NOT NULL,
+    seq bigint NOT NULL,
     blocked_at timestamptz NOT NULL DEFAULT now(),
-    retry_after timestamptz,
+    topic varchar(249),
     PRIMARY KEY (tenant_id, key)
 );
-CREATE INDEX IF NOT EXISTS ix_outbox_blocked_key_retry_after ON @{schema}outbox_blocked_key
-    (retry_after);
+CREATE INDEX IF NOT EXISTS ix_outbox_blocked_key_topic ON @{schema}outbox_blocked_key
+    (topic) WHERE topic IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS @{schema}outbox_control (
     tenant_id varchar(64) COLLATE "C" NOT NULL,

@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     CONSTRAINT pk_outbox PRIMARY KEY (tenant_id, id),
     CONSTRAINT ck_outbox_status
         CHECK (status IN ('NEW', 'PUBLISHING', 'SENT', 'FAILED', 'DEAD')),
-    CONSTRAINT ck_outbox_set_aside CHECK (set_aside IN ('key', 'later', 'topic')),
+    CONSTRAINT ck_outbox_set_aside CHECK (set_aside IN ('key', 'later')),
     CONSTRAINT ck_outbox_one_payload CHECK (payload IS NULL OR payload_bytes IS NULL)
 );
 
@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS outbox_settings (
 
 CREATE TABLE IF NOT EXISTS outbox_member (
     member_id VARCHAR(36) NOT NULL,
-    scope VARCHAR(255) NOT NULL,
+    scope TEXT NOT NULL,
     service VARCHAR(255) NOT NULL,
     host VARCHAR(255) NOT NULL,
     process_id INTEGER NOT NULL,
@@ -114,12 +114,13 @@ CREATE TABLE IF NOT EXISTS outbox_blocked_key (
     tenant_id VARCHAR(64) NOT NULL,
     "key" VARCHAR(255) NOT NULL,
     event_id VARCHAR(36) NOT NULL,
+    seq INTEGER NOT NULL,
     blocked_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP,
-    retry_after DATETIME,
+    topic VARCHAR(249),
     PRIMARY KEY (tenant_id, "key")
 );
-CREATE INDEX IF NOT EXISTS ix_outbox_blocked_key_retry_after ON outbox_blocked_key
-    (retry_after);
+CREATE INDEX IF NOT EXISTS ix_outbox_blocked_key_topic ON outbox_blocked_key
+    (topic) WHERE topic IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS outbox_control (
     tenant_id VARCHAR(64) NOT NULL,

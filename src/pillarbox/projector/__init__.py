@@ -1,0 +1,1 @@
+"""From the outbox to the bus: claim, publish, settle."""
