@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from pillarbox.bus.outcome import PublishOutcome
@@ -19,9 +20,12 @@ class Capabilities:
     in flight.
 
     `deduplicates`: a message id that the broker has stored recently is not stored again.
+
+    `publish_timeout`: `publish` has answered by then, whatever the broker does.
     """
 
     rules: BusRules
+    publish_timeout: timedelta = timedelta(seconds=10)
     pipelines_keys: bool = False
     deduplicates: bool = False
 
