@@ -12,7 +12,9 @@
     │   ├── GrantsMissing, UnsafeRole, RowSecurityMissing
     │   └── DatabaseUnreachable, BusUnreachable, ServerUnavailable, ServerFailed
     ├── TenantError           TenantRequired, TenantMismatch
-    └── UnitOfWorkError       NoActiveUnitOfWork, CommitUnknown
+    ├── UnitOfWorkError       NoActiveUnitOfWork, CommitUnknown
+    └── OpsError              an operator's call that was refused
+        └── InvalidRequest, EventUnknown, EventNotTroubled, EventInFlight
 
 Each class has a stable `code`; its page in the docs is `errors/<code>`.
 """
@@ -291,3 +293,63 @@ class NoActiveUnitOfWork(UnitOfWorkError):
     """An event was recorded where no transaction can carry it."""
 
     code = "no-active-unit-of-work"
+
+
+class OpsError(PillarboxError):
+    """An operator's call was refused; nothing was changed."""
+
+    code = "ops"
+
+
+class InvalidRequest(OpsError, ValueError):
+    """An operator's call has a filter, a reason or a value that cannot be meant."""
+
+    code = "invalid-request"
+
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{field} {problem}; {remedy}")
+        self.field, self.problem, self.remedy = field, problem, remedy
+
+
+class EventUnknown(OpsError):
+    """No event of this tenant and id stands in the outbox."""
+
+    code = "event-unknown"
+
+    def __init__(self, tenant_id: str, event_id: str) -> None:
+        super().__init__(
+            f"tenant {tenant_id!r} has no event {event_id} in the outbox; check both, and whether "
+            "it was discarded or removed by retention"
+        )
+        self.tenant_id, self.event_id = tenant_id, event_id
+
+
+class EventNotTroubled(OpsError):
+    """An event is neither FAILED nor DEAD, so there is nothing to decide about it."""
+
+    code = "event-not-troubled"
+
+    def __init__(self, event_id: str, status: str, action: str) -> None:
+        super().__init__(
+            f"event {event_id} is {status}, and {action} is for FAILED and DEAD events; "
+            "it was left as it is"
+        )
+        self.event_id, self.status, self.action = event_id, status, action
+
+
+class EventInFlight(OpsError):
+    """An event stands in an open claim, or another transaction works on it."""
+
+    code = "event-in-flight"
+
+    def __init__(self, event_id: str, claim_id: str | None, member_id: str | None) -> None:
+        holder = (
+            "another transaction works on it"
+            if claim_id is None
+            else f"claim {claim_id} of projector {member_id} is open"
+        )
+        super().__init__(
+            f"event {event_id} may be on its way to the broker: {holder}; it was left as it is, "
+            "try again when the claim has ended or its lease has expired"
+        )
+        self.event_id, self.claim_id, self.member_id = event_id, claim_id, member_id
