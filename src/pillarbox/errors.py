@@ -10,7 +10,8 @@
     ├── SetupError            the database or the machine is not ready
     │   ├── SchemaMissing, SchemaOutdated, SchemaInUse, PartitionsMissing
     │   ├── GrantsMissing, UnsafeRole, RowSecurityMissing
-    │   └── DatabaseUnreachable, BusUnreachable, ServerUnavailable, ServerFailed
+    │   └── DatabaseUnreachable, BusUnreachable, ScopeOverlaps, ServerUnavailable,
+    │       ServerFailed
     ├── TenantError           TenantRequired, TenantMismatch
     ├── UnitOfWorkError       NoActiveUnitOfWork, CommitUnknown
     └── OpsError              an operator's call that was refused
@@ -250,6 +251,19 @@ class BusUnreachable(SetupError):
             f"the bus at {bus} does not answer: {reason}; events wait in the outbox until it does"
         )
         self.bus, self.reason = bus, reason
+
+
+class ScopeOverlaps(SetupError):
+    """Another projector serves some of the same tenants, and not the same set of them."""
+
+    code = "scope-overlaps"
+
+    def __init__(self, scope: str, other: str, where: str) -> None:
+        super().__init__(
+            f"this projector would serve {scope}, and one on {where} serves {other}; give both the "
+            "same tenants, so that they share the work, or stop the other one first"
+        )
+        self.scope, self.other, self.where = scope, other, where
 
 
 class TenantError(PillarboxError):

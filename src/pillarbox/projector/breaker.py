@@ -1,0 +1,45 @@
+"""A breaker: after a destination's failure, wait before asking it again."""
+
+from dataclasses import dataclass
+from typing import Final
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+
+
+@dataclass(slots=True)
+class Breaker:
+    """Closed while a destination answers; open until `again_at` after it failed.
+
+    When the pause is over, one try is let through: its outcome closes the breaker or doubles the
+    pause. Times are the loop's, in seconds.
+    """
+
+    pause: float = 0.0
+    again_at: float = 0.0
+    trying: bool = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether messages flow freely."""
+        return self.pause == 0.0
+
+    def lets_through(self, now: float) -> bool:
+        """Tell whether a message may be sent now; the first after a pause is the try."""
+        if self.closed:
+            return True
+        if self.trying or now < self.again_at:
+            return False
+        self.trying = True
+        return True
+
+    def failed(self, now: float) -> None:
+        """Note a failure; several of one batch count as one."""
+        if self.trying or self.closed:
+            self.pause = min(max(self.pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+            self.again_at = now + self.pause
+        self.trying = False
+
+    def succeeded(self) -> None:
+        """Note an answer: close."""
+        self.pause, self.again_at, self.trying = 0.0, 0.0, False

@@ -1,0 +1,153 @@
+"""Claim events: read what is new and what waits, and commit the claim with the same statement."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from pillarbox.projector.postgres.line import Connection, Line
+from pillarbox.projector.postgres.reader import Plan, Reader, Row, Snapshot
+from pillarbox.projector.postgres.rows import event_of
+from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.scope import Scope
+from pillarbox.projector.store import Claimed, ClaimRequest, OutboxEvent
+from pillarbox.projector.turns import Pair
+
+_NOTHING = Claimed((), more=False)
+
+
+class Claims:
+    """Own the connection that reads, and what is known of the backlog behind it."""
+
+    def __init__(
+        self,
+        line: Line,
+        statements: Statements,
+        *,
+        scope: Scope,
+        member_id: UUID,
+        source: str,
+        batch_bytes: int,
+    ) -> None:
+        self._line, self._statements = line, statements
+        self._scope, self._source = scope, source
+        self._marker = f"pillarbox.reader_{member_id.hex}"
+        self._reader = Reader()
+        self._fixed: Mapping[str, Any] = {
+            "scope": scope.name,
+            "member": member_id,
+            "marker": self._marker,
+            "bytes": batch_bytes,
+            "scope_tenants": list(scope.tenants),
+            "scope_bucket": scope.bucket,
+            "scope_buckets": scope.buckets,
+        }
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Claim the next events of these shards."""
+        async with self._line.use() as connection:
+            shards = self._reader.undiscovered(request.epochs)
+            if self._reader.since is not None and not shards:
+                return await self._claim(connection, request, self._reader.since)
+            # One transaction, so that a pooler gives both statements the same backend.
+            async with connection.transaction():
+                since = await self._discover(connection, shards)
+                return await self._claim(connection, request, since)
+
+    async def _claim(
+        self, connection: Connection, request: ClaimRequest, since: Snapshot
+    ) -> Claimed:
+        plan = self._reader.plan(since, request.limit, request.passed_over)
+        header, rows = await self._ask(connection, request, plan)
+        found, _, snapshot, _, backend, _, _, _, held, fits, *_ = header
+        if backend is None:
+            # A backend that is new to us: what it calls new is not what we have not seen. If it
+            # wrote a claim, nothing is sent under it.
+            self._reader.forget()
+            return Claimed((), more=True)
+        if not held:
+            return _NOTHING
+        if not fits:
+            await self._sweep(connection, request.epochs, since)
+            return Claimed((), more=True)
+        return self._take(request, plan, Snapshot.parse(snapshot), found, rows)
+
+    def read_again(self, events: Iterable[OutboxEvent]) -> None:
+        """Have events read again."""
+        for event in events:
+            self._reader.read_again(event.shard, event.lane[0], event.seq)
+
+    def _take(
+        self,
+        request: ClaimRequest,
+        plan: Plan,
+        snapshot: Snapshot,
+        found: int,
+        rows: Sequence[Row],
+    ) -> Claimed:
+        places = self._reader.digest(
+            plan,
+            snapshot,
+            rows,
+            in_hand=request.in_hand,
+            passed_over=request.passed_over,
+            cut=found > len(rows),
+        )
+        source = self._source
+        events = [event_of(rows[place], source) for place in places]
+        waiting = any(tenant not in request.passed_over for tenant in self._reader.turns.tenants())
+        return Claimed(events, more=waiting)
+
+    async def _ask(
+        self, connection: Connection, request: ClaimRequest, plan: Plan
+    ) -> tuple[Row, list[Row]]:
+        cursor = connection.cursor(binary=True)
+        await cursor.execute(
+            self._statements["claim"],
+            {
+                **self._fixed,
+                "claim": request.claim_id,
+                "shards": array(request.epochs),
+                "epochs": array(request.epochs.values()),
+                "xmax": plan.since.xmax,
+                "xip": array(plan.since.open),
+                "fits": plan.fits,
+                "quota": plan.quota,
+                "pair_shards": array(pair.shard for pair in plan.pairs),
+                "pair_tenants": array(pair.tenant_id for pair in plan.pairs),
+                "pair_after": array(pair.after for pair in plan.pairs),
+            },
+        )
+        header, *rows = await cursor.fetchall()
+        return header, rows
+
+    async def _discover(self, connection: Connection, shards: Sequence[int]) -> Snapshot:
+        """Learn the backlog of shards that are new to us; return the feed's beginning."""
+        snapshot, pairs = await self._pairs(connection, "discover", {"shards": array(shards)})
+        self._reader.discovered(shards, snapshot, pairs)
+        return self._reader.since or snapshot
+
+    async def _sweep(
+        self, connection: Connection, epochs: Mapping[int, int], since: Snapshot
+    ) -> None:
+        parameters = {"shards": array(epochs), "xmax": since.xmax, "xip": array(since.open)}
+        self._reader.swept(*await self._pairs(connection, "sweep", parameters))
+
+    async def _pairs(
+        self, connection: Connection, statement: str, parameters: Mapping[str, Any]
+    ) -> tuple[Snapshot, list[Pair]]:
+        marked = {**parameters, "marker": self._marker}
+        cursor = await connection.execute(self._statements[statement], marked)
+        header, *rows = await cursor.fetchall()
+        pairs = [
+            Pair(shard, tenant_id, seq - 1)
+            for shard, tenant_id, seq, _ in rows
+            if self._scope.serves(tenant_id)
+        ]
+        if header[3] is None:
+            self._reader.forget()
+        return Snapshot.parse(header[1]), pairs
+
+
+def array(values: Iterable[object]) -> str:
+    """Write an array literal of numbers, ids or tenants, none of which needs quoting."""
+    return "{" + ",".join(map(str, values)) + "}"

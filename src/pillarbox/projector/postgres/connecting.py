@@ -1,0 +1,55 @@
+"""Where the projector's own connections come from."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from sqlalchemy import URL
+
+from pillarbox.database import sync_url
+from pillarbox.errors import InvalidConfig
+from pillarbox.projector.postgres.line import Connect, Connection
+
+_APPLICATION = "pillarbox-projector"
+
+
+def connect_to(dsn: str | URL) -> Connect:
+    """Make a function that opens connections to an address."""
+    conninfo = _conninfo(dsn)
+
+    async def connect() -> Connection:
+        return await _prepared(
+            AsyncConnection.connect(conninfo, autocommit=True, application_name=_APPLICATION)
+        )
+
+    return connect
+
+
+def connect_by(function: Callable[[], Awaitable[AsyncConnection[Any]]]) -> Connect:
+    """Use connections that a function of the user's opens."""
+
+    async def connect() -> Connection:
+        return await _prepared(function())
+
+    return connect
+
+
+async def _prepared(opening: Awaitable[Connection]) -> Connection:
+    connection = await opening
+    if not connection.autocommit:
+        await connection.set_autocommit(True)
+    return connection
+
+
+def _conninfo(dsn: str | URL) -> str:
+    """Turn an address of any spelling into libpq's."""
+    if isinstance(dsn, str) and "://" not in dsn:
+        return dsn
+    url = sync_url(dsn)
+    if url.get_backend_name() != "postgresql":
+        raise InvalidConfig("dsn", "is no PostgreSQL", "pass session_factory= for other databases")
+    try:
+        return url.set(drivername="postgresql").render_as_string(hide_password=False)
+    except psycopg.ProgrammingError:
+        raise InvalidConfig("dsn", "cannot be read", "write postgresql://user@host/name") from None

@@ -1,0 +1,57 @@
+"""From a row of a claim to an event with its envelope. This runs once for each event."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.event.rules import NO_HEADERS
+from pillarbox.projector.store import OutboxEvent
+
+
+def event_of(row: Sequence[Any], source: str) -> OutboxEvent:
+    """Make the event; the payload goes through as it is stored, without being decoded."""
+    (
+        seq, shard, tenant_id, _, key, topic, event_id, attempts, blocked, blocker, expired, age,
+        event_type, aggregate_type, aggregate_id, aggregate_version, event_number, routing_key,
+        schema_id, schema_version, occurred_at, metadata, content_type, payload, payload_bytes,
+    ) = row  # fmt: skip
+    data = payload.encode() if payload is not None else payload_bytes
+    envelope = MessageEnvelope(
+        event_id,
+        event_type,
+        None,
+        data,
+        content_type,
+        topic,
+        None if key == event_id else key,
+        tenant_id,
+        source,
+        occurred_at,
+        aggregate_type,
+        aggregate_id,
+        aggregate_version,
+        event_number,
+        schema_id,
+        schema_version,
+        routing_key,
+        NO_HEADERS if metadata == "{}" else _headers(metadata),
+    )
+    return OutboxEvent(
+        seq,
+        shard,
+        (tenant_id, key),
+        topic,
+        attempts,
+        blocked is True,
+        blocker is True,
+        expired is True,
+        age,
+        envelope,
+    )
+
+
+def _headers(metadata: str) -> Mapping[str, str]:
+    headers: dict[str, str] = orjson.loads(metadata)
+    return headers

@@ -1,0 +1,215 @@
+"""Settle: write outcomes in bulk, behind the fence of the leases."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from pillarbox.projector.postgres.claims import array
+from pillarbox.projector.postgres.line import Connection, Line
+from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.scope import Scope
+from pillarbox.projector.store import (
+    EXPIRED,
+    Failure,
+    Lane,
+    OutboxEvent,
+    Settled,
+    Settlement,
+)
+
+# Rows of a blocked key that come back at a time.
+CHUNK: Final = 1_000
+
+
+class Settling:
+    """Own the connection that writes outcomes."""
+
+    def __init__(
+        self,
+        line: Line,
+        statements: Statements,
+        *,
+        scope: Scope,
+        member_id: UUID,
+        delete_sent: bool,
+        skip_dead: bool,
+    ) -> None:
+        self._line, self._statements = line, statements
+        self._lease = {"scope": scope.name, "member": member_id}
+        self._sent = statements["settle_deleted" if delete_sent else "settle_sent"]
+        self._skip_dead = skip_dead
+
+    async def settle(self, settlement: Settlement, epochs: Mapping[int, int]) -> Settled:
+        """Write the outcomes of shards whose leases are held."""
+        async with self._line.use() as connection:
+            if not settlement.troubled:
+                return await self._settle_sent(connection, settlement, epochs, durable="off")
+            async with connection.transaction():
+                lost = await self._lock_leases(connection, epochs)
+                held = _without(settlement, lost)
+                await self._settle_sent(connection, held, epochs, durable="on")
+                again = await self._settle_troubled(connection, held)
+            return Settled(lost, again)
+
+    async def release_topic(self, topic: str, keys: int) -> int:
+        """Let go of keys that wait for a topic."""
+        async with self._line.use() as connection, connection.transaction():
+            lanes = await self._rows(connection, "lock_topic", {"topic": topic, "keys": keys})
+            await self._release(connection, lanes)
+            return len(lanes)
+
+    async def _settle_sent(
+        self,
+        connection: Connection,
+        settlement: Settlement,
+        epochs: Mapping[int, int],
+        *,
+        durable: str,
+    ) -> Settled:
+        sent = settlement.sent
+        cursor = await connection.execute(
+            self._sent,
+            {
+                **self._lease,
+                "durable": durable,
+                "shards": array(epochs),
+                "epochs": array(epochs.values()),
+                "tenants": array([event.lane[0] for event in sent]),
+                "ids": array([event.envelope.event_id for event in sent]),
+                "ended": array(settlement.ended),
+            },
+        )
+        held = {shard for shard, *_ in await cursor.fetchall()}
+        return Settled(frozenset(epochs.keys() - held))
+
+    async def _lock_leases(
+        self, connection: Connection, epochs: Mapping[int, int]
+    ) -> frozenset[int]:
+        rows = await self._rows(
+            connection,
+            "lock_leases",
+            {**self._lease, "shards": array(epochs), "epochs": array(epochs.values())},
+        )
+        return frozenset(epochs.keys() - {shard for (shard,) in rows})
+
+    async def _settle_troubled(
+        self, connection: Connection, settlement: Settlement
+    ) -> tuple[OutboxEvent, ...]:
+        """Write what is more than sent; return the events that were to be set aside and were not."""
+        await self._count(connection, settlement.counted)
+        written = await self._fail(connection, settlement.failed + settlement.dead)
+        behind = [event for event, why in written if self._blocks(event, why)]
+        await self._block(connection, [(event, event.seq, None) for event in behind])
+        await self._block(connection, _first_waiting(settlement.waiting))
+        aside = settlement.aside + settlement.waiting
+        set_aside = await self._set_aside(connection, aside)
+        passed = [event for event, why in settlement.dead if not self._blocks(event, why)]
+        freed = [event for event in (*settlement.sent, *passed) if event.blocker]
+        if freed:
+            lanes = await self._rows(connection, "lock_blocked", _keys(freed))
+            await self._release(connection, lanes)
+        return tuple(event for event in aside if event.seq not in set_aside)
+
+    def _blocks(self, event: OutboxEvent, why: Failure) -> bool:
+        passed = why.delay is None and (self._skip_dead or why.code == EXPIRED)
+        return not (event.unordered or passed)
+
+    async def _count(self, connection: Connection, events: Sequence[OutboxEvent]) -> None:
+        if events:
+            parameters = {**_ids(events), "before": [event.attempts for event in events]}
+            await connection.execute(self._statements["count_attempt"], parameters)
+
+    async def _fail(
+        self, connection: Connection, failed: Sequence[tuple[OutboxEvent, Failure]]
+    ) -> list[tuple[OutboxEvent, Failure]]:
+        """Write FAILED and DEAD; return those that stood as expected."""
+        if not failed:
+            return []
+        events = [event for event, _ in failed]
+        parameters = {
+            **_ids(events),
+            "before": [event.attempts for event in events],
+            "attempts": [event.attempts + (why.code != EXPIRED) for event, why in failed],
+            "delays": [why.delay for _, why in failed],
+            "classes": [why.code for _, why in failed],
+            "messages": [why.reason for _, why in failed],
+        }
+        written = {
+            row_id for (row_id,) in await self._rows(connection, "settle_failed", parameters)
+        }
+        return [pair for pair in failed if pair[0].event_id in written]
+
+    async def _block(
+        self, connection: Connection, blocks: Sequence[tuple[OutboxEvent, int, str | None]]
+    ) -> None:
+        if blocks:
+            parameters = {
+                **_keys([event for event, _, _ in blocks]),
+                "seqs": [seq for _, seq, _ in blocks],
+                "topics": [topic for _, _, topic in blocks],
+            }
+            await connection.execute(self._statements["block_keys"], parameters)
+
+    async def _set_aside(
+        self, connection: Connection, events: Sequence[OutboxEvent]
+    ) -> frozenset[int]:
+        if not events:
+            return frozenset()
+        lanes = {event.lane for event in events}
+        parameters = {
+            **_ids(events),
+            "lane_tenants": [tenant for tenant, _ in lanes],
+            "lane_keys": [key for _, key in lanes],
+        }
+        rows = await self._rows(connection, "set_aside", parameters)
+        return frozenset(seq for (seq,) in rows)
+
+    async def _release(self, connection: Connection, lanes: Sequence[Lane]) -> None:
+        if lanes:
+            parameters = {
+                "tenants": [tenant for tenant, _ in lanes],
+                "keys": [key for _, key in lanes],
+                "chunk": CHUNK,
+            }
+            await connection.execute(self._statements["release_keys"], parameters)
+
+    async def _rows(
+        self, connection: Connection, statement: str, parameters: Mapping[str, Any]
+    ) -> list[Any]:
+        cursor = await connection.execute(self._statements[statement], parameters)
+        return await cursor.fetchall()
+
+
+def _without(settlement: Settlement, lost: frozenset[int]) -> Settlement:
+    """Leave out the events of shards that are not ours any more."""
+    if not lost:
+        return settlement
+    return Settlement(
+        sent=[event for event in settlement.sent if event.shard not in lost],
+        failed=[pair for pair in settlement.failed if pair[0].shard not in lost],
+        dead=[pair for pair in settlement.dead if pair[0].shard not in lost],
+        aside=[event for event in settlement.aside if event.shard not in lost],
+        waiting=[event for event in settlement.waiting if event.shard not in lost],
+        counted=[event for event in settlement.counted if event.shard not in lost],
+        ended=settlement.ended,
+    )
+
+
+def _first_waiting(events: Iterable[OutboxEvent]) -> list[tuple[OutboxEvent, int, str | None]]:
+    """Block each key below its first event that waits for a topic."""
+    first: dict[Lane, OutboxEvent] = {}
+    for event in events:
+        if event.lane not in first or event.seq < first[event.lane].seq:
+            first[event.lane] = event
+    return [(event, event.seq - 1, event.topic) for event in first.values()]
+
+
+def _ids(events: Sequence[OutboxEvent]) -> dict[str, Any]:
+    return {
+        "tenants": [event.lane[0] for event in events],
+        "ids": [UUID(event.event_id) for event in events],
+    }
+
+
+def _keys(events: Sequence[OutboxEvent]) -> dict[str, Any]:
+    return {**_ids(events), "keys": [event.lane[1] for event in events]}

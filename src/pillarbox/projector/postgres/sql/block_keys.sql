@@ -1,0 +1,9 @@
+-- Purpose: block keys: behind an event, or until a topic can be had.
+-- Locks: the rows of the blocked keys.
+-- Index: the primary key.
+INSERT INTO @{schema}outbox_blocked_key AS b (tenant_id, key, event_id, seq, topic)
+SELECT * FROM unnest(
+    %(tenants)s::text[], %(keys)s::text[], %(ids)s::uuid[], %(seqs)s::bigint[], %(topics)s::text[]
+)
+ON CONFLICT (tenant_id, key) DO UPDATE SET
+    event_id = excluded.event_id, seq = excluded.seq, topic = excluded.topic, blocked_at = now()

@@ -1,0 +1,23 @@
+-- Purpose: mark delivered events SENT and end their claims.
+-- Locks: FOR KEY SHARE on the lease rows first, so that a takeover waits for this transaction or
+--   this one sees the takeover and writes nothing; then the rows of the events.
+-- Index: the primary keys.
+-- A lost SENT is sent again, so the commit need not wait for the disk.
+WITH lease AS MATERIALIZED (
+    SELECT l.shard
+    FROM @{schema}outbox_lease AS l
+    JOIN unnest(%(shards)s::integer[], %(epochs)s::bigint[]) AS mine(shard, epoch)
+        ON l.scope = %(scope)s AND l.shard = mine.shard AND l.epoch = mine.epoch
+        AND l.member_id = %(member)s
+    FOR KEY SHARE OF l
+), sent AS (
+    UPDATE @{schema}outbox AS o
+    SET status = 'SENT', published_at = clock_timestamp(), error_class = NULL, error_message = NULL
+    FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id)
+    WHERE o.tenant_id = e.tenant_id AND o.id = e.id AND o.status = 'NEW'
+        AND (o.shard_hash & @{mask}) = ANY(ARRAY(SELECT shard FROM lease))
+), ended AS (
+    INSERT INTO @{schema}outbox_claim_end (claim_id)
+    SELECT unnest(%(ended)s::uuid[]) ON CONFLICT DO NOTHING
+)
+SELECT l.shard, set_config('synchronous_commit', %(durable)s, true) FROM lease AS l

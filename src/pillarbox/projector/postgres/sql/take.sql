@@ -1,0 +1,14 @@
+-- Purpose: take leases that are free or expired, with the next epoch.
+-- Locks: FOR UPDATE on those rows, passing over those that a settling transaction holds.
+-- Index: the primary key.
+WITH free AS (
+    SELECT l.scope, l.shard FROM @{schema}outbox_lease AS l
+    WHERE l.scope = %(scope)s
+        AND (l.member_id IS NULL OR l.expires_at <= clock_timestamp())
+    ORDER BY l.shard LIMIT %(take)s FOR UPDATE SKIP LOCKED
+)
+UPDATE @{schema}outbox_lease AS l
+SET member_id = %(member)s, epoch = l.epoch + 1,
+    expires_at = clock_timestamp() + make_interval(secs => %(lease)s)
+FROM free WHERE l.scope = free.scope AND l.shard = free.shard
+RETURNING l.shard, l.epoch

@@ -1,0 +1,37 @@
+"""The statements of this store, with the schema, the shards' mask and the scope's tenants in them."""
+
+from functools import cache
+from importlib.resources import files
+
+from pillarbox.event.rules import check_identifier
+from pillarbox.projector.scope import Scope
+
+_LISTED = " AND o.tenant_id = ANY(%(scope_tenants)s::text[])"
+_BUCKET = (
+    " AND ((get_byte(sha256(convert_to(o.tenant_id, 'UTF8')), 0) << 8)"
+    " | get_byte(sha256(convert_to(o.tenant_id, 'UTF8')), 1)) %% %(scope_buckets)s"
+    " = %(scope_bucket)s"
+)
+
+
+class Statements:
+    """Give each statement by its file's name."""
+
+    def __init__(self, *, schema: str | None, shards: int, scope: Scope) -> None:
+        self._prefix = "" if schema is None else f'"{check_identifier("schema", schema)}".'
+        self._mask = str(shards - 1)
+        self._tenants = _LISTED if scope.tenants else "" if scope.buckets is None else _BUCKET
+        self._made: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._made:
+            text = _written(name).replace("@{schema}", self._prefix)
+            text = text.replace("@{mask}", self._mask).replace("@{tenants}", self._tenants)
+            self._made[name] = text.encode()
+        return self._made[name]
+
+
+@cache
+def _written(name: str) -> str:
+    text = files("pillarbox.projector.postgres").joinpath(f"sql/{name}.sql").read_text("utf-8")
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))

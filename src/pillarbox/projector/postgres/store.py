@@ -1,0 +1,153 @@
+"""The store on PostgreSQL: three connections for claims, settling and leases, one to listen."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Self
+from uuid import UUID
+
+import psycopg
+
+from pillarbox.outbox.wakeup import CHANNEL
+from pillarbox.projector.config import OutboxProjectorConfig
+from pillarbox.projector.postgres.claims import Claims
+from pillarbox.projector.postgres.leases import Leases
+from pillarbox.projector.postgres.line import Connect, Line
+from pillarbox.projector.postgres.settling import Settling
+from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.scope import Scope
+from pillarbox.projector.store import (
+    Claimed,
+    ClaimRequest,
+    Control,
+    Member,
+    OutboxEvent,
+    Ownership,
+    Promoted,
+    Settled,
+    Settlement,
+    StoreUnavailable,
+)
+
+_DUE_AT_ONCE: Final = 1_000
+_LISTENER_ALIVE: Final = 30.0
+
+
+class PostgresStore:
+    """Read and write the outbox for one member, by psycopg."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        config: OutboxProjectorConfig,
+        scope: Scope,
+        member_id: UUID,
+        source: str,
+        schema: str | None,
+        shards: int,
+    ) -> None:
+        statements = Statements(schema=schema, shards=shards, scope=scope)
+        # A statement that outlives the lease is of no use to anybody.
+        self._reading, self._settling, self._keeping = (
+            Line(connect, config.lease) for _ in range(3)
+        )
+        self._connect = connect
+        self._claims = Claims(
+            self._reading,
+            statements,
+            scope=scope,
+            member_id=member_id,
+            source=source,
+            batch_bytes=config.batch_bytes,
+        )
+        self._settles = Settling(
+            self._settling,
+            statements,
+            scope=scope,
+            member_id=member_id,
+            delete_sent=config.on_sent == "delete",
+            skip_dead=config.on_dead == "skip",
+        )
+        self._leases = Leases(
+            self._keeping, statements, scope=scope, shards=shards, lease=config.lease
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def join(self, member: Member) -> None:
+        """Refuse an overlapping scope, become a member."""
+        await self._leases.join(member)
+
+    async def keep(self, active: Sequence[UUID]) -> Ownership:
+        """Show signs of life, renew and take leases; clear claims of ours that are not active."""
+        return await self._leases.keep(active)
+
+    async def hand_over(self, shards: Sequence[int]) -> None:
+        """Give leases back."""
+        await self._leases.hand_over(shards)
+
+    async def leave(self) -> None:
+        """Give everything back and be no member any more."""
+        await self._leases.leave()
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Read the next events and commit a claim on them."""
+        return await self._claims.claim(request)
+
+    async def settle(self, settlement: Settlement, epochs: Mapping[int, int]) -> Settled:
+        """Write outcomes, fenced."""
+        return await self._settles.settle(settlement, epochs)
+
+    def read_again(self, events: Sequence[OutboxEvent]) -> None:
+        """Have events read again that are not in hand any more."""
+        self._claims.read_again(events)
+
+    async def promote(self, shards: Sequence[int]) -> Promoted:
+        """Make claimable what has become due."""
+        return await self._leases.promote(shards, _DUE_AT_ONCE)
+
+    async def release_topic(self, topic: str, keys: int) -> int:
+        """Let go of keys that wait for a topic."""
+        return await self._settles.release_topic(topic, keys)
+
+    async def controls(self) -> Sequence[Control]:
+        """Read what operators asked for."""
+        return await self._leases.controls()
+
+    @asynccontextmanager
+    async def wake_ups(self) -> AsyncIterator[AsyncIterator[None]]:
+        """Hear of commits in other processes; raises `StoreUnavailable` when the line is dead."""
+        try:
+            connection = await self._connect()
+        except (psycopg.Error, OSError) as error:
+            raise StoreUnavailable(error) from error
+        try:
+            await connection.execute(f"LISTEN {CHANNEL}")
+            yield _notifications(connection)
+        except (psycopg.Error, OSError, TimeoutError) as error:
+            raise StoreUnavailable(error) from error
+        finally:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for line in (self._reading, self._settling, self._keeping):
+            await line.close()
+
+
+async def _notifications(connection: psycopg.AsyncConnection[object]) -> AsyncIterator[None]:
+    """Yield once for each burst; ask for a sign of life when it is quiet."""
+    while True:
+        heard = False
+        async for _ in connection.notifies(timeout=_LISTENER_ALIVE, stop_after=1):
+            heard = True
+        if heard:
+            yield
+        else:
+            async with asyncio.timeout(_LISTENER_ALIVE):
+                await connection.execute("SELECT 1")

@@ -1,0 +1,219 @@
+"""The port to the outbox: what the projector asks of a database, and the values they exchange."""
+
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+from pillarbox.event.envelope import MessageEnvelope
+
+EXPIRED: Final = "expired"
+"""Why an event is DEAD that nobody should get any more; it blocks no key."""
+
+Lane = tuple[str, str]
+"""A tenant and a key: the events that keep an order among themselves."""
+
+
+class OutboxEvent(NamedTuple):
+    """One claimed event; a named tuple because one is made for every row."""
+
+    seq: int
+    shard: int
+    lane: Lane
+    topic: str
+    attempts: int
+    blocked: bool
+    blocker: bool
+    expired: bool
+    age: float
+    envelope: MessageEnvelope
+
+    @property
+    def event_id(self) -> str:
+        """The id of the event."""
+        return self.envelope.event_id
+
+    @property
+    def unordered(self) -> bool:
+        """Whether the event has no key but its own id."""
+        return self.envelope.key is None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A running projector, as others see it."""
+
+    member_id: UUID
+    service: str
+    host: str
+    process_id: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """Events that a dead owner had in flight, and the size of its largest unfinished claim."""
+
+    seqs: frozenset[int] = frozenset()
+    largest: int = 0
+
+    @property
+    def alone(self) -> int | None:
+        """The number of the event that was alone in flight, and therefore counts as the killer."""
+        return next(iter(self.seqs)) if len(self.seqs) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The shards that a member owns, with the epoch of each, after a look at the leases."""
+
+    epochs: Mapping[int, int]
+    hand_over: tuple[int, ...] = ()
+    suspects: Suspects = Suspects()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an event failed, and when it is tried again; without a delay it is DEAD."""
+
+    code: str
+    reason: str
+    delay: float | None = None
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Outcomes to be written together."""
+
+    sent: list[OutboxEvent] = field(default_factory=list)
+    failed: list[tuple[OutboxEvent, Failure]] = field(default_factory=list)
+    dead: list[tuple[OutboxEvent, Failure]] = field(default_factory=list)
+    aside: list[OutboxEvent] = field(default_factory=list)
+    waiting: list[OutboxEvent] = field(default_factory=list)
+    counted: list[OutboxEvent] = field(default_factory=list)
+    ended: list[UUID] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.sent or self.ended or self.troubled)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether there is more than events that were sent."""
+        return bool(
+            self.failed
+            or self.dead
+            or self.aside
+            or self.waiting
+            or self.counted
+            or any(event.blocker for event in self.sent)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a settlement: shards whose lease was lost, rows that must be read again."""
+
+    lost: frozenset[int] = frozenset()
+    again: tuple[OutboxEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What operators asked of a tenant's topic; `*` stands for all."""
+
+    tenant_id: str
+    topic: str
+    paused: bool
+    events_per_second: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """How many events became due, and how long until the next one does."""
+
+    events: int
+    next_due: timedelta | None
+
+
+class ClaimRequest(NamedTuple):
+    """What to claim: for these shards, at most so many events, none of these tenants."""
+
+    claim_id: UUID
+    epochs: Mapping[int, int]
+    limit: int
+    in_hand: Container[int]
+    passed_over: Container[str] = ()
+
+
+class Claimed(NamedTuple):
+    """The events of a claim; `more` tells that others may be waiting."""
+
+    events: Sequence[OutboxEvent]
+    more: bool
+
+
+class StoreUnavailable(Exception):
+    """The database did not answer; the cause says why. Nothing is known of what was asked."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(
+            f"{type(cause).__name__}: {str(cause).splitlines()[0] if str(cause) else ''}"
+        )
+
+
+class Store(Protocol):
+    """Read and write the outbox for one member.
+
+    A call that fails raises `StoreUnavailable`; every call may be repeated. `claim` and the others
+    may run at the same time, each not with itself.
+    """
+
+    async def join(self, member: Member) -> None:
+        """Check the schema, refuse an overlapping scope, become a member."""
+        ...
+
+    async def keep(self, active: Sequence[UUID]) -> Ownership:
+        """Show signs of life, renew and take leases; clear claims of ours that are not active."""
+        ...
+
+    async def hand_over(self, shards: Sequence[int]) -> None:
+        """Give leases back."""
+        ...
+
+    async def leave(self) -> None:
+        """Give everything back and be no member any more."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Read the next events and commit a claim on them, in this order, durably."""
+        ...
+
+    async def settle(self, settlement: Settlement, epochs: Mapping[int, int]) -> Settled:
+        """Write outcomes, fenced: a shard whose lease is lost is not written."""
+        ...
+
+    def read_again(self, events: Sequence[OutboxEvent]) -> None:
+        """Have events read again that are not in hand any more."""
+        ...
+
+    async def promote(self, shards: Sequence[int]) -> Promoted:
+        """Make claimable what has become due."""
+        ...
+
+    async def release_topic(self, topic: str, keys: int) -> int:
+        """Let go of keys that wait for a topic, at most so many; return how many."""
+        ...
+
+    async def controls(self) -> Sequence[Control]:
+        """Read what operators asked for."""
+        ...
+
+    def wake_ups(self) -> AbstractAsyncContextManager[AsyncIterator[None]]:
+        """Hear of commits; what is missed costs latency only."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
