@@ -1,0 +1,242 @@
+"""Publish to Kafka."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from pillarbox.bus.kafka.gate import Gate
+from pillarbox.bus.kafka.producer import CLOSED, HELD_BACK, ProducerLife
+from pillarbox.bus.kafka.settings import (
+    ClientSetting,
+    admin_settings,
+    all_loopback,
+    checked_settings,
+    producer_settings,
+    server_names,
+)
+from pillarbox.bus.kafka.topics import Topics
+from pillarbox.bus.message_bus import Capabilities
+from pillarbox.bus.outcome import Accepted, PublishOutcome, Unavailable
+from pillarbox.errors import BusUnreachable, InvalidTopic
+from pillarbox.event.cloudevents import (
+    ContentMode,
+    Headers,
+    binary_headers,
+    is_structured,
+    structured_body,
+    structured_headers,
+)
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.event.rules import KAFKA
+
+_ANSWER_BY: Final = 0.9  # of the limit, so that `publish` has returned when it is over
+_REACH_BY: Final = 0.4
+_CLOSE_SECONDS: Final = 5.0
+
+_headers: Final = binary_headers("ce_")
+
+
+def _binary(envelope: MessageEnvelope) -> tuple[bytes | None, Headers]:
+    data = envelope.data
+    return (envelope.body() if data is None else data), _headers(envelope)
+
+
+def _structured(envelope: MessageEnvelope) -> tuple[bytes | None, Headers]:
+    if not is_structured(envelope, "structured"):
+        return _binary(envelope)
+    return structured_body(envelope), structured_headers(envelope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    batch: tuple[MessageEnvelope, ...]
+    deadline: float
+    made: int
+
+    def topics(self) -> list[str]:
+        """Return the topics of the messages, each once."""
+        found = dict.fromkeys(message.topic for message in self.batch)
+        if None in found:
+            raise InvalidTopic("topic", "is missing", "name the topic each message goes to")
+        return [topic for topic in found if topic is not None]
+
+    def seconds_left(self) -> float:
+        return max(0.01, self.deadline - asyncio.get_running_loop().time())
+
+
+class KafkaMessageBus:
+    """Publish to Kafka, idempotent and acknowledged by all replicas in sync.
+
+        bus = KafkaMessageBus("localhost:9092")
+
+    `settings` are those of librdkafka, for security and tuning; what the promise rests on is not
+    among them. Missing topics are made by `apply`, and by themselves when all servers are on this
+    machine. Messages are handed over to one producer; the first that fails ends it, so that no later
+    message of its key is stored, and the next call gets a new producer.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        settings: Mapping[str, ClientSetting] | None = None,
+        publish_timeout: timedelta = timedelta(seconds=10),
+        content_mode: ContentMode = "binary",
+        partitions: int = 6,
+    ) -> None:
+        self._servers = servers
+        self._client = {"bootstrap.servers": servers, **checked_settings(settings or {})}
+        self._limit = publish_timeout
+        self._encode = _binary if content_mode == "binary" else _structured
+        self._partitions = partitions
+        self._makes_topics = all_loopback(server_names(servers))
+        self._capabilities = Capabilities(KAFKA, publish_timeout, pipelines_keys=True)
+        self._gate = Gate()
+        self._careful_turn = asyncio.Lock()
+        self._life: ProducerLife | None = None
+        self._careful: ProducerLife | None = None
+        self._farewells: set[asyncio.Future[None]] = set()
+        self._cluster: Topics | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this bus can do."""
+        return self._capabilities
+
+    async def start(self) -> Sequence[str]:
+        """Reach the cluster; return which topics would lose acknowledged events."""
+        seconds = self._limit.total_seconds() * _REACH_BY
+        try:
+            return await asyncio.to_thread(self._topics.weaknesses, seconds)
+        except KafkaException as error:
+            raise BusUnreachable(f"kafka://{self._servers}", error.args[0].str()) from error
+
+    def publish(
+        self, batch: Sequence[MessageEnvelope], *, one_by_one: bool = False
+    ) -> Coroutine[Any, Any, Sequence[PublishOutcome]]:
+        """Hand over a batch; the outcomes come in the same order.
+
+        The call belongs to the producer that stands when it is made: if that one ends before the
+        messages are handed over, they are not sent.
+        """
+        deadline = asyncio.get_running_loop().time() + self._limit.total_seconds() * _ANSWER_BY
+        call = _Call(tuple(batch), deadline, self._gate.now())
+        if one_by_one:
+            return self._publish_one_by_one(call)
+        self._life = self._standing(self._life, gapless=True)
+        return self._publish(call, self._life)
+
+    async def apply(self, topics: Sequence[str]) -> Sequence[str]:
+        """Create the topics that are missing."""
+        seconds = self._limit.total_seconds()
+        try:
+            return await asyncio.to_thread(self._topics.create, topics, seconds)
+        except KafkaException as error:
+            raise BusUnreachable(f"kafka://{self._servers}", error.args[0].str()) from error
+
+    async def close(self) -> None:
+        """End both producers; messages without an answer are unknown."""
+        for life in (self._life, self._careful):
+            if life is not None:
+                self._bury(life)
+        self._life = self._careful = None
+        if self._farewells:
+            await asyncio.wait(self._farewells, timeout=_CLOSE_SECONDS)
+
+    async def _publish(self, call: _Call, life: ProducerLife) -> Sequence[PublishOutcome]:
+        if not call.batch:
+            return []
+        async with self._gate.turn:
+            refused = await self._look_at(call, life)
+            sent = [message for message in call.batch if message.topic not in refused]
+            if life.failed or asyncio.get_running_loop().time() >= call.deadline:
+                life.fail()
+                await life.over()
+                return [HELD_BACK] * len(call.batch)
+            handover = await life.hand_over(sent, call.deadline) if sent else None
+        with self._gate.told(refused):
+            answers = iter(() if handover is None else await life.answered(handover))
+        outcomes = [refused.get(message.topic or "") or next(answers) for message in call.batch]
+        self._learn(outcomes)
+        return outcomes
+
+    async def _publish_one_by_one(self, call: _Call) -> Sequence[PublishOutcome]:
+        outcomes: list[PublishOutcome] = []
+        stopped: set[tuple[str | None, str]] = set()
+        async with self._careful_turn:
+            for message in call.batch:
+                lane = None if message.key is None else (message.topic, message.key)
+                if lane in stopped or asyncio.get_running_loop().time() >= call.deadline:
+                    outcomes.append(HELD_BACK)
+                    continue
+                outcomes.append(await self._publish_alone(call, message))
+                if lane is not None and not isinstance(outcomes[-1], Accepted):
+                    stopped.add(lane)
+        self._learn(outcomes)
+        return outcomes
+
+    async def _publish_alone(self, call: _Call, message: MessageEnvelope) -> PublishOutcome:
+        life = self._careful = self._standing(self._careful, gapless=False)
+        alone = _Call((message,), call.deadline, call.made)
+        async with self._gate.turn:
+            refused = await self._look_at(alone, life)
+        if refused:
+            return refused[message.topic or ""]
+        return (await life.answered(await life.hand_over((message,), call.deadline)))[0]
+
+    async def _look_at(self, call: _Call, life: ProducerLife) -> Mapping[str, Unavailable]:
+        """Return the topics of a call that cannot be sent to, each with the reason."""
+        topics = call.topics()
+        refused = self._gate.refusals(topics, call.made)
+        unseen = [topic for topic in self._gate.unseen(topics) if topic not in refused]
+        if unseen or not (life.reached or refused):
+            seconds = min(self._limit.total_seconds() * _REACH_BY, call.seconds_left())
+            for problem in await asyncio.to_thread(self._problems, unseen or topics, seconds):
+                self._gate.refuse(problem)
+            refused = self._gate.refusals(topics, call.made)
+            for topic in unseen:
+                if topic not in refused:
+                    self._gate.admit(topic)
+        life.reached = life.reached or len(refused) < len(topics)
+        return refused
+
+    def _problems(self, topics: Sequence[str], seconds: float) -> list[Unavailable]:
+        """Look at topics, in a thread; on this machine make the missing ones."""
+        try:
+            if self._makes_topics:
+                self._topics.create(topics, seconds)
+            found = [self._topics.problem(topic, seconds) for topic in topics]
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            return [Unavailable(reason.name(), reason.str())]
+        return [problem for problem in found if problem is not None]
+
+    def _learn(self, outcomes: Sequence[PublishOutcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Unavailable):
+                self._gate.forget(outcome.topic)
+
+    def _standing(self, life: ProducerLife | None, *, gapless: bool) -> ProducerLife:
+        """Return the life that takes the messages of a call made now."""
+        if life is not None and not life.retired:
+            return life
+        if life is not None:
+            self._bury(life)
+        settings = producer_settings(self._client, self._limit, gapless=gapless)
+        return ProducerLife(settings, self._encode, gapless=gapless)
+
+    def _bury(self, life: ProducerLife) -> None:
+        farewell = life.end(CLOSED)
+        if not farewell.done():
+            self._farewells.add(farewell)
+            farewell.add_done_callback(self._farewells.discard)
+
+    @property
+    def _topics(self) -> Topics:
+        if self._cluster is None:
+            self._cluster = Topics(admin_settings(self._client), self._partitions)
+        return self._cluster

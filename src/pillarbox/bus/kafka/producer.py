@@ -1,0 +1,253 @@
+"""One life of Kafka's producer: it ends with its first failed message, so no gap can follow."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from pillarbox.bus.kafka.outcomes import outcome_of
+from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Unknown
+from pillarbox.event.cloudevents import Headers
+from pillarbox.event.envelope import MessageEnvelope
+
+_log = logging.getLogger("pillarbox.bus.kafka")
+
+Encode = Callable[[MessageEnvelope], tuple[bytes | None, Headers]]
+
+HELD_BACK: Final = Unknown("held-back", "an earlier message failed, so this one was not sent")
+NO_ANSWER: Final = Unknown("no-answer", "Kafka did not answer within the limit")
+CLOSED: Final = Unknown("closed", "the bus was closed before Kafka answered")
+
+_IDLE: Final = 1.0
+_SHORTEST: Final = 0.001
+_LONGEST: Final = 0.02
+_PATIENCE: Final = 0.1  # of the time waited so far, before looking again
+_GRACE: Final = 1.0
+_FAREWELL: Final = 2.0
+_ANY_PARTITION: Final = -1
+_NOW: Final = 0
+
+
+class Handover:
+    """The messages of one call, and the answers that have come for them."""
+
+    __slots__ = ("_answers", "deadline", "done", "missing")
+
+    def __init__(self, count: int, deadline: float) -> None:
+        self._answers: list[PublishOutcome | None] = [None] * count
+        self.missing = count
+        self.deadline = deadline
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answer(self, place: int, outcome: PublishOutcome) -> None:
+        """Take the answer for one message; the last one wakes the caller."""
+        self._answers[place] = outcome
+        self.missing -= 1
+        if not self.missing:
+            self._finish()
+
+    def end(self, rest: PublishOutcome, start: int = 0) -> None:
+        """Give this answer to every message from a place on that has none."""
+        for place in range(start, len(self._answers)):
+            if self._answers[place] is None:
+                self._answers[place] = rest
+                self.missing -= 1
+        if not self.missing:
+            self._finish()
+
+    def outcomes(self) -> Sequence[PublishOutcome]:
+        """Return the answers, in the order of the messages."""
+        return [answer or NO_ANSWER for answer in self._answers]
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class ProducerLife:
+    """Hand messages to one producer and collect the answers, on the event loop itself.
+
+    The loop asks for answers every millisecond while messages are under way: a thread that waits
+    for them would fight with the loop for the interpreter, at a third of the rate. With `gapless`
+    the first failure ends the life: nothing more is sent, and what has no answer gets one. Without
+    it the caller sends one message at a time.
+    """
+
+    def __init__(self, settings: Mapping[str, object], encode: Encode, *, gapless: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._producer: Any = Producer({**settings, "error_cb": self._heard})
+        self._encode = encode
+        self._gapless = gapless
+        self._handovers: deque[Handover] = deque()
+        self._progress = self._loop.time()
+        self._grace_ends = 0.0
+        self._timer = self._loop.call_later(_IDLE, self._look)
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._inside = 0
+        self._last_error = ""
+        self.failed = False
+        self.retired = False
+        self.reached = False
+        self._farewell: asyncio.Future[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether every message has its answer and none will be sent any more."""
+        return self._over.done()
+
+    async def hand_over(self, batch: Sequence[MessageEnvelope], deadline: float) -> Handover:
+        """Hand messages to the client in order; the caller awaits `done` of what is returned."""
+        handover = Handover(len(batch), deadline)
+        place = 0
+        self._handovers.append(handover)
+        self._look_soon()
+        try:
+            for place, envelope in enumerate(batch):
+                report = partial(self._delivered, handover, place, envelope.topic)
+                # A full queue gets room by answers, which come by polling.
+                while not self.failed and not self._produced(handover, envelope, place, report):  # noqa: ASYNC110
+                    await asyncio.sleep(_SHORTEST)
+                if self.failed:
+                    break
+            else:
+                place = len(batch)
+        finally:
+            if place < len(batch):
+                self.fail()
+                handover.end(HELD_BACK, place)
+        return handover
+
+    async def answered(self, handover: Handover) -> Sequence[PublishOutcome]:
+        """Wait for the answers; while anybody does, the life is not retired."""
+        self._inside += 1
+        try:
+            await handover.done
+            if self.failed:
+                await asyncio.shield(self._over)
+            return handover.outcomes()
+        finally:
+            self._inside -= 1
+            self._retire()
+
+    async def over(self) -> None:
+        """Wait until the life has ended; only for one that has failed."""
+        await asyncio.shield(self._over)
+
+    def fail(self) -> None:
+        """Send nothing more; what is on the wire has a moment to be answered."""
+        if self.failed or not self._gapless:
+            return
+        self.failed = True
+        self._grace_ends = self._loop.time() + _GRACE
+        self._producer.purge(in_queue=True, in_flight=False, blocking=False)
+        self._look_soon()
+
+    def end(self, rest: PublishOutcome) -> asyncio.Future[None]:
+        """Give everything without an answer this one; return the farewell to the producer."""
+        if self._farewell is not None:
+            return self._farewell
+        self.failed = True
+        self._timer.cancel()
+        self._over.set_result(None)
+        for handover in self._handovers:
+            handover.end(rest)
+        self._handovers.clear()
+        producer, self._producer = self._producer, None
+        self._farewell = self._loop.run_in_executor(None, _let_go, producer)
+        self._retire()
+        return self._farewell
+
+    def _produced(
+        self,
+        handover: Handover,
+        envelope: MessageEnvelope,
+        place: int,
+        report: Callable[..., None],
+    ) -> bool:
+        """Give one message to the client; False when it has no room."""
+        body, headers = self._encode(envelope)
+        try:
+            self._producer.produce(
+                envelope.topic, body, envelope.key, _ANY_PARTITION, report, None, _NOW, headers
+            )
+        except BufferError:
+            return False
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if not error.fatal() and error.name() != "_FATAL":
+                handover.answer(place, outcome_of(error, envelope.topic, alone=True))
+            self.fail()
+        return True
+
+    def _delivered(
+        self,
+        handover: Handover,
+        place: int,
+        topic: str | None,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        del message
+        if self.ended:
+            return
+        if error is None:
+            handover.answer(place, ACCEPTED)
+        else:
+            handover.answer(place, outcome_of(error, topic, alone=not self._gapless))
+            self.fail()
+
+    def _look(self) -> None:
+        """Take the answers that have come; end the life when its time is up."""
+        if self.ended:
+            return
+        try:
+            served = self._producer.poll(0)
+        except KafkaException:
+            # The client raises its fatal error here; the message's own error comes beside it.
+            served = 1
+            self.fail()
+        now = self._loop.time()
+        if served:
+            self._progress = now
+        while self._handovers and not self._handovers[0].missing:
+            self._handovers.popleft()
+        if self.failed and (not self._handovers or now >= self._grace_ends):
+            self.end(HELD_BACK)
+        elif self._handovers and now >= self._handovers[0].deadline:
+            self.end(NO_ANSWER)
+        else:
+            self._look_again(now)
+
+    def _look_again(self, now: float) -> None:
+        waited = (now - self._progress) * _PATIENCE
+        delay = min(max(waited, _SHORTEST), _LONGEST) if self._handovers else _IDLE
+        self._timer.cancel()
+        self._timer = self._loop.call_later(delay, self._look)
+
+    def _look_soon(self) -> None:
+        self._progress = self._loop.time()
+        self._timer.cancel()
+        self._timer = self._loop.call_later(_SHORTEST, self._look)
+
+    def _retire(self) -> None:
+        # One turn of the loop later the callers have seen their outcomes.
+        if self.ended and not self._inside:
+            self._loop.call_soon(setattr, self, "retired", True)
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.name() != self._last_error:
+            self._last_error = error.name()
+            _log.warning("kafka_client_error", extra={"code": error.name(), "reason": error.str()})
+
+
+def _let_go(producer: Any) -> None:
+    """Empty a producer and free it, in a thread: joining the client's own threads takes time."""
+    producer.purge()
+    try:
+        producer.flush(_FAREWELL)
+    except KafkaException as error:
+        _log.debug("kafka_producer_let_go", extra={"reason": str(error)})

@@ -1,0 +1,118 @@
+"""The settings of Kafka's client: what the promise needs is ours, the rest may be changed."""
+
+import ipaddress
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from pillarbox.errors import InvalidConfig
+
+_log = logging.getLogger("pillarbox.bus.kafka")
+
+ClientSetting = str | int | float | bool
+
+# What a key's order and the durability rest on.
+_FIXED: Final[Mapping[str, ClientSetting]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    # Our own limit ends a producer as a whole: a single message that timed out would leave a gap.
+    "message.timeout.ms": 0,
+}
+_SYNONYMS: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "delivery.timeout.ms",
+        "request.required.acks",
+        "enable.gapless.guarantee",
+        "transactional.id",
+        "logger",
+        "error_cb",
+        "on_delivery",
+    }
+)
+_DEFAULTS: Final[Mapping[str, ClientSetting]] = {
+    "client.id": "pillarbox",
+    # A key stays in its partition when one moves from or to Debezium.
+    "partitioner": "murmur2_random",
+    "linger.ms": 1,
+    "batch.size": 262_144,
+    "queue.buffering.max.kbytes": 131_072,
+    # The broker judges the size; its answer is the one that counts.
+    "message.max.bytes": 67_108_864,
+    # Not enough replicas or no leader becomes an answer after about five seconds.
+    "retries": 8,
+    "retry.backoff.ms": 100,
+    "retry.backoff.max.ms": 1_000,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    "topic.metadata.propagation.max.ms": 3_000,
+    "socket.nagle.disable": True,
+}
+
+
+def checked_settings(settings: Mapping[str, ClientSetting]) -> dict[str, ClientSetting]:
+    """Return the caller's settings, or refuse one that would break the promise."""
+    for name in settings:
+        if name in _FIXED or name in _SYNONYMS:
+            raise InvalidConfig(
+                f"settings[{name!r}]", "is set by the bus, since order rests on it", "leave it out"
+            )
+    return dict(settings)
+
+
+def producer_settings(
+    client: Mapping[str, ClientSetting], limit: timedelta, *, gapless: bool
+) -> dict[str, object]:
+    """Return the settings of a producer; `gapless` ends it with its first failed message."""
+    made: dict[str, object] = {
+        "request.timeout.ms": max(1, int(limit.total_seconds() * 1000)),
+        **_DEFAULTS,
+        **client,
+        **_FIXED,
+        "logger": CLIENT_LOG,
+    }
+    if gapless:
+        made["enable.gapless.guarantee"] = True
+    else:
+        made["linger.ms"] = 0
+    return made
+
+
+def admin_settings(client: Mapping[str, ClientSetting]) -> dict[str, object]:
+    """Return the settings of the client that looks at topics."""
+    shared = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.", "socket.", "broker.")
+    made = {name: value for name, value in client.items() if name.startswith(shared)}
+    return {"client.id": "pillarbox", **made, "logger": CLIENT_LOG}
+
+
+def server_names(servers: str) -> list[str]:
+    """Return the host names of a list of servers."""
+    return [part.strip().rpartition(":")[0].strip("[]") for part in servers.split(",")]
+
+
+def all_loopback(hosts: list[str]) -> bool:
+    """Tell whether every host is this machine."""
+    return all(_is_loopback(host) for host in hosts)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _ClientLog:
+    """Take the client's own log lines; the client needs no more of a logger than this."""
+
+    def log(self, level: int, template: str, *fields: object) -> None:
+        """Pass a line on for those who look closely: it repeats itself while a broker is down."""
+        del level
+        _log.debug(template, *fields)
+
+
+CLIENT_LOG: Final = _ClientLog()

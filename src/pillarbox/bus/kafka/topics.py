@@ -1,0 +1,109 @@
+"""Look at a Kafka cluster's topics and make missing ones; every call here blocks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import admin as untyped_admin
+
+from pillarbox.bus.kafka.outcomes import outcome_of
+from pillarbox.bus.outcome import Unavailable
+
+_admin: Final[Any] = untyped_admin  # its types name neither NewTopic nor ConfigResource
+
+_SAFE_COPIES: Final = 3
+_SAFE_IN_SYNC: Final = 2
+_LOOKED_AT: Final = 200
+_NAMED: Final = 5
+_MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
+_SOON: Final = "LEADER_NOT_AVAILABLE"
+
+
+class Topics:
+    """The topics of one cluster, through a client of their own."""
+
+    def __init__(self, settings: Mapping[str, object], partitions: int) -> None:
+        self._admin: Any = _admin.AdminClient({**settings})
+        self._partitions = partitions
+
+    def problem(self, topic: str, seconds: float) -> Unavailable | None:
+        """Return why a topic cannot take messages, None if it can; raise when nobody answers."""
+        error: KafkaError | None = self._admin.list_topics(topic, seconds).topics[topic].error
+        if error is None or error.name() == _SOON:
+            return None
+        found = outcome_of(error, topic, alone=True)
+        if isinstance(found, Unavailable):
+            return found
+        return Unavailable(error.name(), error.str(), topic)
+
+    def is_missing(self, topic: str, seconds: float) -> bool:
+        """Tell whether the cluster does not know a topic; raise when nobody answers."""
+        error: KafkaError | None = self._admin.list_topics(topic, seconds).topics[topic].error
+        return error is not None and error.name() in _MISSING
+
+    def create(self, topics: Sequence[str], seconds: float) -> list[str]:
+        """Make topics that are missing, with as many copies as the cluster can hold, up to three."""
+        brokers = len(self._admin.list_topics(timeout=seconds).brokers)
+        wanted = [
+            _admin.NewTopic(topic, self._partitions, min(_SAFE_COPIES, brokers))
+            for topic in topics
+            if self.is_missing(topic, seconds)
+        ]
+        if not wanted:
+            return []
+        answers = self._admin.create_topics(wanted, operation_timeout=seconds)
+        return [topic for topic, answer in answers.items() if _made(answer, seconds)]
+
+    def weaknesses(self, seconds: float) -> list[str]:
+        """Say which topics would lose acknowledged messages with one machine."""
+        known = self._admin.list_topics(timeout=seconds).topics
+        shown = [topic for topic in sorted(known) if not topic.startswith("__")][:_LOOKED_AT]
+        if not shown:
+            return []
+        copies = {t: min(map(_copies, known[t].partitions.values()), default=0) for t in shown}
+        in_sync = self._in_sync(shown, seconds)
+        few = [topic for topic in shown if copies[topic] < _SAFE_COPIES]
+        lax = [topic for topic in shown if in_sync.get(topic, _SAFE_IN_SYNC) < _SAFE_IN_SYNC]
+        said = []
+        if few:
+            said.append(
+                f"fewer than {_SAFE_COPIES} copies are kept of {_names(few)}: "
+                "lost disks lose acknowledged events; raise the replication factor"
+            )
+        if lax:
+            said.append(
+                f"min.insync.replicas is below {_SAFE_IN_SYNC} for {_names(lax)}: "
+                "an event is acknowledged when one broker has it; raise it"
+            )
+        return said
+
+    def _in_sync(self, topics: Sequence[str], seconds: float) -> dict[str, int]:
+        asked = [_admin.ConfigResource(_admin.ResourceType.TOPIC, topic) for topic in topics]
+        found = {}
+        for resource, answer in self._admin.describe_configs(
+            asked, request_timeout=seconds
+        ).items():
+            try:
+                found[resource.name] = int(answer.result(seconds)["min.insync.replicas"].value)
+            except (KafkaException, KeyError):
+                continue  # Not everybody may read settings; what cannot be read is not judged.
+        return found
+
+
+def _made(answer: Any, seconds: float) -> bool:
+    try:
+        answer.result(seconds)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise
+    return True
+
+
+def _copies(partition: Any) -> int:
+    return len(partition.replicas)
+
+
+def _names(topics: Sequence[str]) -> str:
+    more = len(topics) - _NAMED
+    return ", ".join(topics[:_NAMED]) + (f" and {more} more" if more > 0 else "")
