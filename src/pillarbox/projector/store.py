@@ -37,8 +37,8 @@ class OutboxEvent(NamedTuple):
 
     @property
     def unordered(self) -> bool:
-        """Whether the event has no key but its own id."""
-        return self.envelope.key is None
+        """Whether the event stands alone in its lane."""
+        return self.lane[1] == self.envelope.event_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,9 @@ class Leases:
         async with self._line.use() as connection, connection.transaction():
             for other in await self._rows(connection, "join"):
                 scope = read_scope(other[1])
-                if other[0] != member.member_id and scope != self._scope:
-                    if scope.overlaps(self._scope):
-                        where = f"{other[2]}, process {other[3]}"
-                        raise ScopeOverlaps(str(self._scope), str(scope), where)
+                if scope != self._scope and scope.overlaps(self._scope):
+                    where = f"{other[2]}, process {other[3]}"
+                    raise ScopeOverlaps(str(self._scope), str(scope), where)
             await connection.execute(self._statements["join_member"], self._parameters())
 
     async def keep(self, active: Sequence[UUID]) -> Ownership:

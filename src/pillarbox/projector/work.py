@@ -1,0 +1,361 @@
+"""What is in hand: from a claim to its settlement, decided without input or output.
+
+The loop asks this object what to send, tells it what the bus answered, and takes from it what to
+write. Times are the loop's, in seconds.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, assert_never
+from uuid import UUID
+
+from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable, Unknown
+from pillarbox.projector.breaker import Breaker
+from pillarbox.projector.lanes import Lanes
+from pillarbox.projector.retry import RetryPolicy
+from pillarbox.projector.store import (
+    EXPIRED,
+    Failure,
+    Lane,
+    OutboxEvent,
+    Settled,
+    Settlement,
+    Suspects,
+)
+
+KILLER = Failure("killer", "its projector died each time it was the only event in flight")
+
+
+class Batch(NamedTuple):
+    """Events to hand to the bus in one call."""
+
+    events: Sequence[OutboxEvent]
+    one_by_one: bool = False
+
+
+@dataclass(slots=True)
+class _Claim:
+    """An open claim and how many of its events are not settled."""
+
+    claim_id: UUID
+    events: Sequence[OutboxEvent]
+    left: int
+
+
+@dataclass(slots=True)
+class Work:
+    """Hold the events between reading and settling."""
+
+    together: bool
+    policy: RetryPolicy
+    chance: random.Random
+    batch_size: int
+    bus: Breaker = field(default_factory=Breaker)
+    topics: dict[str, Breaker] = field(default_factory=dict)
+    in_hand: dict[int, _Claim] = field(default_factory=dict)
+    shut: frozenset[tuple[str, str]] = frozenset()
+    spilled: set[str] = field(default_factory=set)
+    retried: int = 0
+    _lanes: Lanes = field(init=False)
+    _ready: deque[OutboxEvent] = field(default_factory=deque)
+    _alone: set[int] = field(default_factory=set)
+    _flying: int = 0
+    _settlement: Settlement = field(default_factory=Settlement)
+    _stopped: dict[Lane, int | None] = field(default_factory=dict)
+    _asked: int = 0
+    _digested: int = 0
+    _suspects: Suspects = Suspects()
+    _cautious: int = 0
+
+    def __post_init__(self) -> None:
+        self._lanes = Lanes(together=self.together)
+
+    # Claiming
+
+    def room(self, most: int) -> int:
+        """Return how many events to claim next; 0 when enough is in hand."""
+        if self._cautious > 0:
+            return 0 if self.in_hand else max(1, self._suspects.largest // 2)
+        return self.batch_size if most - len(self.in_hand) >= self.batch_size else 0
+
+    def suspect(self, suspects: Suspects) -> None:
+        """Be careful: a dead owner had these events in flight."""
+        if suspects.seqs:
+            self._suspects = suspects
+            self._cautious = 2 * len(suspects.seqs)
+
+    def asking(self) -> None:
+        """Note that a claim is being asked for; what is blocked from now on it may not know."""
+        self._asked += 1
+
+    def claimed(self, claim_id: UUID, events: Sequence[OutboxEvent]) -> None:
+        """Take in the events of a claim."""
+        self._digested = self._asked
+        if events:
+            claim = _Claim(claim_id, events, len(events))
+            for event in events:
+                self.in_hand[event.seq] = claim
+            for event in events:
+                self._sort(event)
+        if self._cautious > 0:
+            self._cautious = self._cautious - len(events) if events else 0
+        if self._stopped:
+            self._forget_stopped()
+
+    def _sort(self, event: OutboxEvent) -> None:
+        """Decide where a claimed event goes first."""
+        if event.expired:
+            self._settlement.dead.append((event, Failure(EXPIRED, "expires_at has passed")))
+        elif event.blocked or event.lane in self._stopped:
+            self._settlement.aside.append(event)
+        elif self.shut and self._is_shut(event):
+            self._wait_for_topic(event, [])
+        elif event.seq == self._suspects.alone:
+            self._settlement.counted.append(event)
+        elif self._lanes.admit(event):
+            self._ready.append(event)
+
+    def _is_shut(self, event: OutboxEvent) -> bool:
+        return (event.lane[0], event.topic) in self.shut or ("*", event.topic) in self.shut
+
+    # Sending
+
+    @property
+    def waits_for_destination(self) -> bool:
+        """Whether anything rests that a later try may send."""
+        return bool(self._lanes.resting) or (bool(self._ready) and not self.bus.closed)
+
+    def next_batch(self, now: float) -> Batch | None:
+        """Return what to send now, if anything."""
+        if not (self._ready or self._lanes.resting) or not self.bus.lets_through(now):
+            return None
+        batch = self._alone_batch(now) or self._ready_batch(now)
+        if batch is None:
+            self.bus.trying = False  # nothing to try with
+            return None
+        self._flying += len(batch.events)
+        return batch
+
+    def _ready_batch(self, now: float) -> Batch | None:
+        for lane in [lane for lane in self._lanes.resting if self._may_go(lane, now)]:
+            self.retried += 1
+            self._ready.extendleft(reversed(self._lanes.next_of(lane, self._alone)))
+        size = min(len(self._ready), self.batch_size)
+        events = [self._ready.popleft() for _ in range(size)]
+        if self.topics:
+            events = self._without_shut_topics(events, now)
+        return Batch(events) if events else None
+
+    def _alone_batch(self, now: float) -> Batch | None:
+        """Collect the resting events that must go one by one, at most one of each lane."""
+        if not self._alone:
+            return None
+        lanes = [
+            lane
+            for lane in self._lanes.resting
+            if self._lanes.head(lane).seq in self._alone and self._may_go(lane, now)
+        ]
+        events = [event for lane in lanes for event in self._lanes.next_of(lane, self._alone)]
+        return Batch(events, one_by_one=True) if events else None
+
+    def _may_go(self, lane: Lane, now: float) -> bool:
+        breaker = self.topics.get(self._lanes.head(lane).topic)
+        return breaker is None or breaker.lets_through(now)
+
+    def _without_shut_topics(self, events: Iterable[OutboxEvent], now: float) -> list[OutboxEvent]:
+        """Lay events to rest whose topic's breaker is open."""
+        go = []
+        for event in events:
+            breaker = self.topics.get(event.topic)
+            if breaker is None or breaker.trying or breaker.lets_through(now):
+                go.append(event)
+            else:
+                self._lanes.failed(event)
+        return go
+
+    # Answers
+
+    def answered(self, batch: Batch, outcomes: Sequence[PublishOutcome], now: float) -> None:
+        """Take in what the bus said of a batch."""
+        self._flying -= len(batch.events)
+        if self.bus.closed and not self.topics and _all_accepted(outcomes):
+            self._all_sent(batch.events)
+            return
+        for event, outcome in zip(batch.events, outcomes, strict=True):
+            if event.seq in self.in_hand and event.lane in self._lanes:
+                self._answer(event, outcome, now)
+
+    def _all_sent(self, events: Iterable[OutboxEvent]) -> None:
+        """Do what `_answer` does for accepted events; most batches come this way."""
+        lanes, ready, sent, in_hand = self._lanes, self._ready, self._settlement.sent, self.in_hand
+        for event in events:
+            if event.seq in in_hand and event.lane in lanes:
+                ready.extend(lanes.accepted(event))
+                sent.append(event)
+        if self._alone:
+            self._alone.difference_update(event.seq for event in events)
+
+    def _answer(self, event: OutboxEvent, outcome: PublishOutcome, now: float) -> None:
+        match outcome:
+            case Accepted():
+                self.bus.succeeded()
+                self.topics.pop(event.topic, None)
+                self._alone.discard(event.seq)
+                self._ready.extend(self._lanes.accepted(event))
+                self._settlement.sent.append(event)
+            case Refused(certain=False):
+                self._alone.add(event.seq)
+                self._lanes.failed(event)
+            case Refused(code, reason):
+                self.bus.succeeded()
+                self._refused(event, code, reason)
+            case Unavailable(topic=str(topic)):
+                self.topics.setdefault(topic, Breaker()).failed(now)
+                self._lanes.failed(event)
+            case Unavailable() | Unknown():
+                self.bus.failed(now)
+                self._lanes.failed(event)
+            case _:
+                assert_never(outcome)
+
+    def _refused(self, event: OutboxEvent, code: str, reason: str) -> None:
+        """Stop the lane: the event is FAILED or DEAD, and what is behind it is set aside."""
+        self._alone.discard(event.seq)
+        delay = self.policy.after(event.attempts + 1, self.chance)
+        failure = Failure(code, reason, delay)
+        (self._settlement.dead if delay is None else self._settlement.failed).append(
+            (event, failure)
+        )
+        self._set_aside(event, self._lanes.stop(event))
+
+    def _set_aside(self, event: OutboxEvent, behind: Sequence[OutboxEvent]) -> None:
+        self._settlement.aside.extend(behind)
+        self._alone.difference_update(other.seq for other in behind)
+        self._stopped[event.lane] = None
+        gone = {other.seq for other in behind}
+        self._ready = deque(other for other in self._ready if other.seq not in gone)
+
+    def spill(self, most: int) -> None:
+        """Set aside what rests for a topic that cannot be had, when it fills the hand."""
+        resting: dict[str, list[Lane]] = {}
+        for lane in self._lanes.resting:
+            topic = self._lanes.head(lane).topic
+            if topic in self.topics:
+                resting.setdefault(topic, []).append(lane)
+        if sum(map(len, resting.values())) < most:
+            return
+        for lanes in resting.values():
+            for lane in lanes:
+                head = self._lanes.head(lane)
+                self._wait_for_topic(head, self._lanes.stop(head))
+
+    def _wait_for_topic(self, event: OutboxEvent, behind: Sequence[OutboxEvent]) -> None:
+        self.spilled.add(event.topic)
+        self._settlement.waiting.append(event)
+        self._set_aside(event, behind)
+
+    # Settling
+
+    @property
+    def to_settle(self) -> bool:
+        """Whether there are outcomes to write."""
+        return bool(self._settlement)
+
+    def take_settlement(self) -> Settlement:
+        """Hand out the outcomes so far, and the claims that end with them."""
+        settlement, self._settlement = self._settlement, Settlement()
+        for event in self._leaving(settlement):
+            claim = self.in_hand.get(event.seq)
+            if claim is not None:
+                claim.left -= 1
+                if not claim.left:
+                    settlement.ended.append(claim.claim_id)
+        return settlement
+
+    def settled(self, settlement: Settlement, result: Settled) -> tuple[OutboxEvent, ...]:
+        """Let go of what is written; return the events that must be read again."""
+        for event in self._leaving(settlement):
+            self.in_hand.pop(event.seq, None)
+        for lane, since in self._stopped.items():
+            if since is None:
+                self._stopped[lane] = self._asked
+        self._forget_stopped()
+        for event in settlement.counted:
+            self._counted(event)
+        if result.lost:
+            self.drop(result.lost)
+        return result.again
+
+    def _counted(self, event: OutboxEvent) -> None:
+        """Send a suspect whose attempt is counted now, or give it up."""
+        again = event._replace(attempts=event.attempts + 1)
+        if self.policy.after(again.attempts, self.chance) is None:
+            self._settlement.dead.append((again, KILLER))
+        elif self._lanes.admit(again):
+            self._ready.append(again)
+
+    def _leaving(self, settlement: Settlement) -> Iterable[OutboxEvent]:
+        yield from settlement.sent
+        if settlement.troubled:
+            yield from (event for event, _ in settlement.failed)
+            yield from (event for event, _ in settlement.dead)
+            yield from settlement.aside
+            yield from settlement.waiting
+
+    def _forget_stopped(self) -> None:
+        """Forget blocked keys that every claim from now on sees in the database."""
+        for lane, since in list(self._stopped.items()):
+            if since is not None and since <= self._digested:
+                del self._stopped[lane]
+
+    # Leases
+
+    def active(self) -> list[UUID]:
+        """Name the open claims."""
+        return list({claim.claim_id for claim in self.in_hand.values()})
+
+    def holds(self, shards: frozenset[int]) -> bool:
+        """Tell whether an event of these shards is in hand."""
+        return any(
+            event.shard in shards
+            for claim in {id(claim): claim for claim in self.in_hand.values()}.values()
+            for event in claim.events
+            if event.seq in self.in_hand
+        )
+
+    def drop(self, shards: frozenset[int]) -> int:
+        """Let go of the events of lost shards; answers that come for them are ignored."""
+        gone = {
+            event.seq
+            for claim in {id(claim): claim for claim in self.in_hand.values()}.values()
+            for event in claim.events
+            if event.shard in shards and event.seq in self.in_hand
+        }
+        for seq in gone:
+            claim = self.in_hand.pop(seq)
+            claim.left -= 1
+            if not claim.left:
+                self._settlement.ended.append(claim.claim_id)
+        self._ready = deque(event for event in self._ready if event.seq not in gone)
+        self._lanes.remove(gone)
+        _purge(self._settlement, gone)
+        return len(gone)
+
+    def epochs_of(self, settlement: Settlement, epochs: Mapping[int, int]) -> dict[int, int]:
+        """Name the leases that a settlement relies on."""
+        shards = {event.shard for event in self._leaving(settlement)}
+        shards |= {event.shard for event in settlement.counted}
+        return {shard: epochs.get(shard, -1) for shard in sorted(shards)}
+
+
+def _all_accepted(outcomes: Sequence[PublishOutcome]) -> bool:
+    return all(type(outcome) is Accepted for outcome in outcomes)
+
+
+def _purge(settlement: Settlement, gone: set[int]) -> None:
+    for events in (settlement.sent, settlement.aside, settlement.waiting, settlement.counted):
+        events[:] = [event for event in events if event.seq not in gone]
+    for failures in (settlement.failed, settlement.dead):
+        failures[:] = [pair for pair in failures if pair[0].seq not in gone]
