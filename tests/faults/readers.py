@@ -78,7 +78,8 @@ def _read_partition(consumer: Any, topic: str, number: int) -> Iterator[Message]
     consumer.assign([TopicPartition(topic, number, first)])
     reached = first
     while reached < end:
-        found = consumer.consume(_BATCH, timeout=_WAIT_SECONDS)
+        # It waits for as many as are asked for: no more than there are.
+        found = consumer.consume(min(_BATCH, end - reached), timeout=_WAIT_SECONDS)
         if not found:
             raise TimeoutError(f"{topic}/{number} fell silent at {reached} of {end}")
         for message in found:

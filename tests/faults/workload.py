@@ -14,11 +14,11 @@ import json
 import random
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 
 from pillarbox import JsonText, SqlAlchemyOutbox
 from tests.faults.history import IDENTITY, digest
+from tests.faults.orphan import end_with_parent
 
 TOPICS: Final = ("faults.orders", "faults.payments")
 _ROLLED_BACK: Final = 0.1
@@ -71,8 +72,26 @@ class Journal:
             file.write(json.dumps({"fate": fate, "ids": ids}) + "\n")
 
 
-class Undo(Exception):
-    """Raised to roll a transaction back on purpose."""
+class Event(NamedTuple):
+    """An event to be recorded: its bytes, and the arguments that hand them over."""
+
+    tenant: str
+    key: str
+    topic: str
+    body: bytes | None
+    said: Mapping[str, Any]
+
+
+async def record(session: AsyncSession, event: Event) -> str:
+    """Draw the key's next number, add the event, write the ledger; return the message's id."""
+    place = {"tenant": event.tenant, "key": event.key}
+    n = (await session.execute(_DRAW, place)).scalar_one()
+    headers = dict(zip(IDENTITY, (event.tenant, event.key, str(n)), strict=True))
+    outbox = SqlAlchemyOutbox(session, event.tenant)
+    added = await outbox.add(topic=event.topic, key=event.key, headers=headers, **event.said)
+    row = {"n": n, "message_id": added, "topic": event.topic, "sha256": digest(event.body)}
+    await session.execute(_WRITE, {**place, **row})
+    return str(added)
 
 
 @dataclass(slots=True)
@@ -124,25 +143,16 @@ class Writer:
         drawn = (self.chance.random() ** 2 for _ in range(self.chance.choice((1, 1, 1, 2))))
         for number in sorted({int(share * self.options.keys) for share in drawn}):
             for _ in range(self.chance.choice((1, 1, 2))):
-                await self._add(session, tenant, f"key-{number}", ids)
-
-    async def _add(self, session: AsyncSession, tenant: str, key: str, ids: list[str]) -> None:
-        n = (await session.execute(_DRAW, {"tenant": tenant, "key": key})).scalar_one()
-        topic = self._topic(key)
-        body, said = self._body(f"{tenant}/{key}/{n}")
-        headers = dict(zip(IDENTITY, (tenant, key, str(n)), strict=True))
-        outbox = SqlAlchemyOutbox(session, tenant)
-        added = await outbox.add(topic=topic, key=key, headers=headers, **said)
-        ids.append(str(added))
-        row = {"tenant": tenant, "key": key, "n": n, "message_id": added, "topic": topic}
-        await session.execute(_WRITE, {**row, "sha256": digest(body)})
+                key = f"key-{number}"
+                event = Event(tenant, key, self._topic(key), *self._content())
+                ids.append(await record(session, event))
 
     def _topic(self, key: str) -> str:
         """Keep most keys in one topic; every fifth wanders between them."""
         number = int(key.partition("-")[2])
         return self.chance.choice(TOPICS) if number % 5 == 0 else TOPICS[number % len(TOPICS)]
 
-    def _body(self, name: str) -> tuple[bytes | None, dict[str, Any]]:
+    def _content(self) -> tuple[bytes | None, dict[str, Any]]:
         """Make a body and how it is handed over: mostly JSON, some bytes, a few tombstones."""
         kind = self.chance.random()
         if kind < 0.01:
@@ -151,7 +161,7 @@ class Writer:
         if kind < 0.1:
             body = self.chance.randbytes(size)
             return body, {"payload": body, "content_type": "application/octet-stream"}
-        written = json.dumps({"name": name, "exact": 1.0, "pad": "ä" + "x" * size}, indent=1)
+        written = json.dumps({"exact": 1.0, "umlaut": "ä", "pad": "x" * size}, indent=1)
         return written.encode(), {"payload": JsonText(written)}
 
     def _size(self) -> int:
@@ -163,6 +173,7 @@ class Writer:
 
 async def work(options: Options) -> Counter[str]:
     """Run all writers until the time is over or SIGTERM comes."""
+    end_with_parent()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     url = options.database.replace("postgresql:", "postgresql+psycopg:")

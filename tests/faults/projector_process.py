@@ -1,0 +1,174 @@
+"""Run one projector until SIGTERM, and let it kill itself at a named point.
+
+    python -m tests.faults.projector_process --database URL --bus URL --name p1 --trace FILE \
+        --fail-point after-claim:3
+
+A fail point has the form NAME:N or NAME:N:SECONDS: the process kills itself with -9 the Nth time
+that it comes there, so many seconds after the step was announced. The trace has one line for each
+step and survives the kill.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+from pillarbox.bus.connect import bus_from_url
+from pillarbox.projector.projector import OutboxProjector
+
+from pillarbox.bus.outcome import Accepted, PublishOutcome
+from pillarbox.projector.config import OutboxProjectorConfig
+from pillarbox.projector.observer import Observer
+from tests.faults.orphan import end_with_parent
+from tests.faults.points import POINTS, FailPoint
+
+
+@dataclass(slots=True)
+class Trace:
+    """A file with one line for each step, written through at once."""
+
+    file: int
+    projector: str
+
+    def note(self, step: str, **said: object) -> None:
+        line = json.dumps({"projector": self.projector, "step": step, **said})
+        os.write(self.file, f"{line}\n".encode())
+
+
+class Saboteur(Observer):
+    """Trace each step, and end the process at the fail point."""
+
+    def __init__(self, trace: Trace, fail_point: FailPoint | None) -> None:
+        self._trace = trace
+        self._fail_point = fail_point
+        self._left = 0 if fail_point is None else fail_point.times
+        self._open = 0
+        self._found = False
+
+    def claiming(self) -> None:
+        if self._found:  # else there would be nothing to read, most likely
+            self._reach("after-read")
+
+    def claimed(self, events: int, took: timedelta) -> None:
+        self._found = events > 0
+        if self._found:
+            self._open += events
+            self._trace.note("claimed", events=events, took=took.total_seconds())
+            self._reach("after-claim")
+
+    def sending(self, topics: Sequence[str]) -> None:
+        self._trace.note("sending", events=len(topics))
+        self._reach("before-send")
+        self._reach("after-send")
+
+    def answered(
+        self, topics: Sequence[str], outcomes: Sequence[PublishOutcome], took: timedelta
+    ) -> None:
+        accepted = sum(isinstance(outcome, Accepted) for outcome in outcomes)
+        others = sorted({type(one).__name__ for one in outcomes if not isinstance(one, Accepted)})
+        self._trace.note(
+            "answered",
+            accepted=accepted,
+            of=len(topics),
+            others=others,
+            took=took.total_seconds(),
+        )
+        if accepted:
+            self._reach("after-ack")
+
+    def settling(self, events: int) -> None:
+        self._trace.note("settling", events=events)
+        if events:
+            self._reach("mid-settle")
+
+    def settled(self, *, sent: int, failed: int, dead: int, took: timedelta) -> None:
+        self._open -= sent + failed + dead
+        self._trace.note("settled", sent=sent, failed=failed, dead=dead, took=took.total_seconds())
+
+    def renewing(self) -> None:
+        if self._open > 0:
+            self._reach("lease-renewal")
+
+    def owns(self, shards: int) -> None:
+        self._trace.note("owns", shards=shards)
+
+    def fenced(self, events: int) -> None:
+        self._open = 0
+        self._trace.note("fenced", events=events)
+
+    def order_broken(self, tenant_id: str, key: str) -> None:
+        self._trace.note("order-broken", tenant=tenant_id, key=key)
+
+    def poll_failed(self, error: Exception) -> None:
+        self._trace.note("poll-failed", error=f"{type(error).__name__}: {error}"[:200])
+
+    def _reach(self, name: str) -> None:
+        point = self._fail_point
+        if point is None or point.name != name or self._left == 0:
+            return
+        self._left -= 1
+        if self._left == 0 and point.delay:
+            asyncio.get_running_loop().call_later(point.delay, self._end)
+        elif self._left == 0:
+            self._end()
+
+    def _end(self) -> None:
+        self._trace.note("killed", point=self._fail_point and self._fail_point.name)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def run(options: argparse.Namespace, trace: Trace) -> None:
+    """Run a projector until SIGTERM."""
+    fail_point = FailPoint.parse(options.fail_point) if options.fail_point else None
+    # The audit in the database knows a projector by this setting of its connections.
+    setting = quote(f"-c rig.projector={options.name}")
+    projector = OutboxProjector(
+        message_bus=bus_from_url(options.bus),
+        dsn=f"{options.database}?options={setting}",
+        config=OutboxProjectorConfig(
+            lease=options.lease,
+            batch_size=options.batch,
+            sleep_busy=options.sleep_busy,
+            sleep_idle=options.sleep_idle,
+            stop_timeout=options.stop_timeout,
+        ),
+        observer=Saboteur(trace, fail_point),
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, projector.stop)
+    end_with_parent()
+    trace.note("started", pid=os.getpid())
+    await projector.run_forever()
+    trace.note("stopped")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.projector_process")
+    parser.add_argument("--database", required=True)
+    parser.add_argument("--bus", required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--trace", required=True, type=Path)
+    parser.add_argument("--fail-point", help=f"NAME:N[:SECONDS], one of {', '.join(POINTS)}")
+    parser.add_argument("--lease", type=float, default=3.0)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--sleep-busy", type=float, default=0.02)
+    parser.add_argument("--sleep-idle", type=float, default=0.5)
+    parser.add_argument("--stop-timeout", type=float, default=10.0)
+    options = parser.parse_args(arguments)
+    file = os.open(options.trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        asyncio.run(run(options, Trace(file, options.name)))
+    finally:
+        os.close(file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

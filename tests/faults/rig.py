@@ -1,0 +1,269 @@
+"""Servers of our own, a workload and projector processes on them, and what they leave behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import nats
+import psycopg
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from nats.js.api import StreamConfig
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from pillarbox.database import sync_url
+from pillarbox.outbox.schema import apply
+from pillarbox.servers import Kafka, Nats, Postgres
+from tests.faults.checker import Report, check
+from tests.faults.history import Faults, read_history
+from tests.faults.readers import read_log
+from tests.faults.workload import TOPICS
+from tests.support.processes import until
+
+BrokerName = Literal["kafka", "nats"]
+LEASE: Final = 3.0
+_PARTITIONS: Final = 4
+_END_SECONDS: Final = 20.0
+_TAIL: Final = 3_000
+_OPEN: Final = """
+    SELECT count(*) FROM audit_claim WHERE projector = %s AND seqs && (
+        SELECT coalesce(array_agg(seq), '{}') FROM outbox
+        WHERE status = 'NEW' AND set_aside IS NULL
+    )"""
+_LEASES: Final = """
+    SELECT count(*) FROM outbox_lease l JOIN audit_member m ON m.member = l.member_id
+    WHERE m.projector = %s"""
+_WAITING: Final = "SELECT count(*) FROM outbox WHERE status NOT IN ('SENT', 'DEAD')"
+_TROUBLED: Final = "SELECT count(*) FROM outbox WHERE status IN ('FAILED', 'DEAD')"
+_ATTEMPTS: Final = "SELECT coalesce(sum(retry_count), 0) FROM outbox"
+
+
+@dataclass(slots=True)
+class Process:
+    """A process of the rig, with what it said."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    output: Path
+    trace: Path
+    point: str | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = _END_SECONDS) -> int:
+        return self.process.wait(seconds)
+
+    def lines(self, step: str) -> int:
+        """Count the lines of the trace that tell of a step."""
+        return self.trace.read_text("utf-8").count(f'"step": "{step}"')
+
+    def said(self) -> str:
+        """Show the ends of its output and of its trace, for a failure's message."""
+        texts = [path.read_text("utf-8")[-_TAIL:] for path in (self.output, self.trace)]
+        return f"{self.name} ({self.process.poll()}):\n" + "\n".join(texts)
+
+    def memory(self) -> int:
+        """Return the resident memory in bytes."""
+        for line in Path(f"/proc/{self.pid}/status").read_text("utf-8").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(f"{self.name} is gone")
+
+
+@dataclass(slots=True)
+class Rig:
+    """One database and one broker, with everything that runs on them."""
+
+    postgres: Postgres
+    broker: Kafka | Nats
+    database: str
+    folder: Path
+    seed: int
+    projectors: list[Process] = field(default_factory=list)
+    workloads: list[Process] = field(default_factory=list)
+    _connection: psycopg.Connection | None = None
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    def start_workload(self, seconds: float, **options: float) -> Process:
+        """Write to the database for so long, in a process of its own."""
+        name = f"workload-{len(self.workloads)}"
+        said = {"database": self.database, "journal": self.journal, "seconds": seconds}
+        started = self._start(name, "workload", {**said, "seed": self.seed, **options})
+        self.workloads.append(started)
+        return started
+
+    def stop_workload(self) -> None:
+        """Let the workload finish what it is doing."""
+        for workload in self.workloads:
+            if workload.running:
+                workload.signal(signal.SIGTERM)
+
+    def start_projector(self, fail_point: str | None = None, **options: float) -> Process:
+        """Run a projector in a process of its own."""
+        name = f"p{len(self.projectors)}"
+        said: dict[str, Any] = {"database": self.database, "bus": self.broker.url, "name": name}
+        said |= {"trace": self.folder / f"{name}.jsonl", "lease": LEASE, **options}
+        if fail_point is not None:
+            said["fail-point"] = fail_point
+        started = self._start(name, "projector_process", said)
+        started.point = fail_point and fail_point.partition(":")[0]
+        self.projectors.append(started)
+        return started
+
+    def _start(self, name: str, module: str, options: dict[str, Any]) -> Process:
+        words = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
+        output, trace = self.folder / f"{name}.log", self.folder / f"{name}.jsonl"
+        trace.touch()
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"tests.faults.{module}", *words], stdout=file, stderr=file
+            )
+        return Process(name, process, output, trace)
+
+    def ask(self, query: str, *values: object) -> Any:
+        """Ask the database for one value, over a new connection when the old one is lost."""
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.database, autocommit=True, connect_timeout=5)
+        try:
+            row = self._connection.execute(query.encode(), values).fetchone()
+        except psycopg.OperationalError:
+            self._connection.close()
+            return self.ask(query, *values)
+        assert row is not None
+        return row[0]
+
+    def open_claims(self, projector: Process) -> int:
+        """Count claims of a projector with events that are not settled yet."""
+        return int(self.ask(_OPEN, projector.name))
+
+    def leases(self, projector: Process) -> int:
+        return int(self.ask(_LEASES, projector.name))
+
+    def waiting(self) -> int:
+        return int(self.ask(_WAITING))
+
+    def troubled(self) -> int:
+        return int(self.ask(_TROUBLED))
+
+    def attempts(self) -> int:
+        return int(self.ask(_ATTEMPTS))
+
+    def sent(self) -> int:
+        return int(self.ask("SELECT count(*) FROM outbox WHERE status = 'SENT'"))
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
+        """Wait for a condition; fail with what the running projectors said."""
+        try:
+            until(condition, what, seconds)
+        except AssertionError as error:
+            running = [projector.said() for projector in self.projectors if projector.running]
+            raise AssertionError("\n\n".join([str(error), *running])) from None
+
+    def come_to_rest(self, seconds: float) -> None:
+        """Wait for the end of the workload and for everything to be delivered."""
+        for workload in self.workloads:
+            assert workload.wait(seconds) == 0, workload.said()
+        self.until(lambda: self.waiting() == 0, "everything is delivered", seconds)
+
+    def stop_projectors(self) -> None:
+        """End those that still run the gentle way; each must give its leases back."""
+        running = [projector for projector in self.projectors if projector.running]
+        for projector in running:
+            projector.signal(signal.SIGTERM)
+        for projector in running:
+            assert projector.wait() == 0, projector.said()
+            assert self.leases(projector) == 0, projector.said()
+
+    def report(self, faults: Faults) -> Report:
+        """Check what the run left behind, at rest."""
+        traces = [projector.trace for projector in self.projectors]
+        messages = read_log(self.broker.url)
+        history = read_history(
+            self.database, messages, journal=self.journal, traces=traces, faults=faults
+        )
+        return check(history)
+
+    def tell(self, words: str) -> None:
+        """Say what was seen, for those who run with -s or look at a failure."""
+        print(f"\n{self.broker.name}, seed {self.seed}: {words}")  # noqa: T201 - a test's report
+
+    def close(self) -> None:
+        """End every process of the rig."""
+        if self._connection is not None:
+            self._connection.close()
+        for process in (*self.projectors, *self.workloads):
+            if process.running:
+                process.process.kill()
+            process.process.wait(_END_SECONDS)
+
+
+@contextmanager
+def rigged(broker: BrokerName, folder: Path, seed: int, **settings: str | float) -> Iterator[Rig]:
+    """Start a database and a broker, make tables and topics, and end everything afterwards."""
+    with Postgres(18, settings={"max_connections": 200, **settings}) as postgres:
+        database = postgres.create_database("faults")
+        _make_tables(database)
+        with Kafka() if broker == "kafka" else Nats() as server:
+            _make_topics(server)
+            rig = Rig(postgres, server, database, folder, seed)
+            rig.journal.touch()
+            try:
+                yield rig
+            finally:
+                rig.close()
+
+
+def _make_tables(database: str) -> None:
+    engine = create_engine(sync_url(database), poolclass=NullPool)
+    with engine.begin() as connection:
+        apply(connection)
+    engine.dispose()
+    with psycopg.connect(database) as connection:
+        connection.execute((Path(__file__).parent / "ledger.sql").read_bytes())
+
+
+def _make_topics(broker: Kafka | Nats) -> None:
+    if isinstance(broker, Nats):
+        asyncio.run(_make_stream(broker.url))
+        return
+    # The broker's own time tells the order of events that one key has in two topics.
+    config = {"message.timestamp.type": "LogAppendTime"}
+    topics = [NewTopic(topic, _PARTITIONS, 1, config=config) for topic in TOPICS]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for made in admin.create_topics(topics, operation_timeout=30).values():
+        made.result(30)
+
+
+async def _make_stream(url: str) -> None:
+    client = await nats.connect(url)
+    try:
+        await client.jetstream().add_stream(StreamConfig(name="faults", subjects=list(TOPICS)))
+    finally:
+        await client.close()
+
+
+def seed_of(test: str) -> int:
+    """Choose a seed, or take the one that is to be repeated, and show it."""
+    seed = int(os.environ.get("PILLARBOX_FAULTS_SEED") or int.from_bytes(os.urandom(4), "big"))
+    print(f"{test}: PILLARBOX_FAULTS_SEED={seed}")  # noqa: T201 - shown with a failure
+    return seed
