@@ -1,6 +1,6 @@
 """The port to the outbox: what the projector asks of a database, and the values they exchange."""
 
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -110,6 +110,21 @@ class Settlement:
             or any(event.blocker for event in self.sent)
         )
 
+    def leaving(self) -> Iterator[OutboxEvent]:
+        """Name the events that are in hand no more once this is written."""
+        yield from self.sent
+        for event, _ in (*self.failed, *self.dead):
+            yield event
+        yield from self.aside
+        yield from self.waiting
+
+    def purge(self, gone: Container[int]) -> None:
+        """Forget the outcomes of events by their numbers."""
+        for events in (self.sent, self.aside, self.waiting, self.counted):
+            events[:] = [event for event in events if event.seq not in gone]
+        for failures in (self.failed, self.dead):
+            failures[:] = [pair for pair in failures if pair[0].seq not in gone]
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
@@ -202,8 +217,12 @@ class Store(Protocol):
         """Make claimable what has become due."""
         ...
 
-    async def release_topic(self, topic: str, keys: int) -> int:
-        """Let go of keys that wait for a topic, at most so many; return how many."""
+    async def waiting_topics(self) -> Sequence[str]:
+        """Name the topics that keys wait for."""
+        ...
+
+    async def release_topic(self, topic: str, keys: int, but: Collection[str] = ()) -> int:
+        """Let go of keys that wait for a topic, but of no key of these tenants; return how many."""
         ...
 
     async def controls(self) -> Sequence[Control]:

@@ -8,11 +8,12 @@ import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 from uuid import UUID
 
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable, Unknown
 from pillarbox.projector.breaker import Breaker
+from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes
 from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.store import (
@@ -25,7 +26,9 @@ from pillarbox.projector.store import (
     Suspects,
 )
 
-KILLER = Failure("killer", "its projector died each time it was the only event in flight")
+# Events that are sent to find out whether a bus answers again.
+TRY: Final = 50
+KILLER: Final = Failure("killer", "its projector died each time it was the only event in flight")
 
 
 class Batch(NamedTuple):
@@ -33,15 +36,6 @@ class Batch(NamedTuple):
 
     events: Sequence[OutboxEvent]
     one_by_one: bool = False
-
-
-@dataclass(slots=True)
-class _Claim:
-    """An open claim and how many of its events are not settled."""
-
-    claim_id: UUID
-    events: Sequence[OutboxEvent]
-    left: int
 
 
 @dataclass(slots=True)
@@ -54,19 +48,17 @@ class Work:
     batch_size: int
     bus: Breaker = field(default_factory=Breaker)
     topics: dict[str, Breaker] = field(default_factory=dict)
-    in_hand: dict[int, _Claim] = field(default_factory=dict)
+    hand: Hand = field(default_factory=Hand)
     shut: frozenset[tuple[str, str]] = frozenset()
-    spilled: set[str] = field(default_factory=set)
-    retried: int = 0
     _lanes: Lanes = field(init=False)
     _ready: deque[OutboxEvent] = field(default_factory=deque)
     _alone: set[int] = field(default_factory=set)
-    _flying: int = 0
+    _flying: dict[int, OutboxEvent] = field(default_factory=dict)
     _settlement: Settlement = field(default_factory=Settlement)
     _stopped: dict[Lane, int | None] = field(default_factory=dict)
     _asked: int = 0
     _digested: int = 0
-    _suspects: Suspects = Suspects()
+    _suspects: Suspects = field(default_factory=Suspects)
     _cautious: int = 0
 
     def __post_init__(self) -> None:
@@ -77,8 +69,8 @@ class Work:
     def room(self, most: int) -> int:
         """Return how many events to claim next; 0 when enough is in hand."""
         if self._cautious > 0:
-            return 0 if self.in_hand else max(1, self._suspects.largest // 2)
-        return self.batch_size if most - len(self.in_hand) >= self.batch_size else 0
+            return 0 if self.hand else min(self.batch_size, max(1, self._suspects.largest // 2))
+        return self.batch_size if most - len(self.hand) >= self.batch_size else 0
 
     def suspect(self, suspects: Suspects) -> None:
         """Be careful: a dead owner had these events in flight."""
@@ -90,13 +82,13 @@ class Work:
         """Note that a claim is being asked for; what is blocked from now on it may not know."""
         self._asked += 1
 
-    def claimed(self, claim_id: UUID, events: Sequence[OutboxEvent]) -> None:
-        """Take in the events of a claim."""
+    def claimed(
+        self, claim_id: UUID, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
+    ) -> None:
+        """Take in the events of a claim, made under leases of these epochs."""
         self._digested = self._asked
         if events:
-            claim = _Claim(claim_id, events, len(events))
-            for event in events:
-                self.in_hand[event.seq] = claim
+            self.hand.take(claim_id, events, epochs)
             for event in events:
                 self._sort(event)
         if self._cautious > 0:
@@ -123,9 +115,9 @@ class Work:
     # Sending
 
     @property
-    def waits_for_destination(self) -> bool:
-        """Whether anything rests that a later try may send."""
-        return bool(self._lanes.resting) or (bool(self._ready) and not self.bus.closed)
+    def rests(self) -> bool:
+        """Whether something waits that a later try may send."""
+        return bool(self._lanes.resting or self._ready)
 
     def next_batch(self, now: float) -> Batch | None:
         """Return what to send now, if anything."""
@@ -133,16 +125,16 @@ class Work:
             return None
         batch = self._alone_batch(now) or self._ready_batch(now)
         if batch is None:
-            self.bus.trying = False  # nothing to try with
+            self.bus.trying = False  # there was nothing to try with
             return None
-        self._flying += len(batch.events)
+        for event in batch.events:
+            self._flying[event.seq] = event
         return batch
 
     def _ready_batch(self, now: float) -> Batch | None:
         for lane in [lane for lane in self._lanes.resting if self._may_go(lane, now)]:
-            self.retried += 1
             self._ready.extendleft(reversed(self._lanes.next_of(lane, self._alone)))
-        size = min(len(self._ready), self.batch_size)
+        size = min(len(self._ready), self.batch_size if self.bus.closed else TRY)
         events = [self._ready.popleft() for _ in range(size)]
         if self.topics:
             events = self._without_shut_topics(events, now)
@@ -172,27 +164,30 @@ class Work:
             if breaker is None or breaker.trying or breaker.lets_through(now):
                 go.append(event)
             else:
-                self._lanes.failed(event)
+                self._go_again(event)
         return go
 
     # Answers
 
     def answered(self, batch: Batch, outcomes: Sequence[PublishOutcome], now: float) -> None:
         """Take in what the bus said of a batch."""
-        self._flying -= len(batch.events)
         if self.bus.closed and not self.topics and _all_accepted(outcomes):
             self._all_sent(batch.events)
             return
         for event, outcome in zip(batch.events, outcomes, strict=True):
-            if event.seq in self.in_hand and event.lane in self._lanes:
+            # An answer may be for an earlier copy, sent before its lease was lost and taken again.
+            if self._flying.get(event.seq) is event:
+                del self._flying[event.seq]
                 self._answer(event, outcome, now)
 
     def _all_sent(self, events: Iterable[OutboxEvent]) -> None:
         """Do what `_answer` does for accepted events; most batches come this way."""
-        lanes, ready, sent, in_hand = self._lanes, self._ready, self._settlement.sent, self.in_hand
+        lanes, ready, sent, flying = self._lanes, self._ready, self._settlement.sent, self._flying
         for event in events:
-            if event.seq in in_hand and event.lane in lanes:
-                ready.extend(lanes.accepted(event))
+            if flying.get(event.seq) is event:
+                del flying[event.seq]
+                if following := lanes.accepted(event):
+                    ready.extend(following)
                 sent.append(event)
         if self._alone:
             self._alone.difference_update(event.seq for event in events)
@@ -200,61 +195,60 @@ class Work:
     def _answer(self, event: OutboxEvent, outcome: PublishOutcome, now: float) -> None:
         match outcome:
             case Accepted():
-                self.bus.succeeded()
-                self.topics.pop(event.topic, None)
+                self._destination_answers(event)
                 self._alone.discard(event.seq)
                 self._ready.extend(self._lanes.accepted(event))
                 self._settlement.sent.append(event)
             case Refused(certain=False):
+                self._destination_answers(event)
                 self._alone.add(event.seq)
-                self._lanes.failed(event)
+                self._go_again(event)
             case Refused(code, reason):
-                self.bus.succeeded()
+                self._destination_answers(event)
                 self._refused(event, code, reason)
             case Unavailable(topic=str(topic)):
+                self.bus.succeeded()
                 self.topics.setdefault(topic, Breaker()).failed(now)
-                self._lanes.failed(event)
+                self._go_again(event)
             case Unavailable() | Unknown():
                 self.bus.failed(now)
-                self._lanes.failed(event)
+                if event.topic in self.topics:
+                    self.topics[event.topic].trying = False
+                self._go_again(event)
             case _:
                 assert_never(outcome)
+
+    def _destination_answers(self, event: OutboxEvent) -> None:
+        self.bus.succeeded()
+        self.topics.pop(event.topic, None)
+
+    def _go_again(self, event: OutboxEvent) -> None:
+        if not self._lanes.failed(event):
+            self._settlement.aside.append(event)
 
     def _refused(self, event: OutboxEvent, code: str, reason: str) -> None:
         """Stop the lane: the event is FAILED or DEAD, and what is behind it is set aside."""
         self._alone.discard(event.seq)
         delay = self.policy.after(event.attempts + 1, self.chance)
-        failure = Failure(code, reason, delay)
-        (self._settlement.dead if delay is None else self._settlement.failed).append(
-            (event, failure)
-        )
-        self._set_aside(event, self._lanes.stop(event))
+        failures = self._settlement.dead if delay is None else self._settlement.failed
+        failures.append((event, Failure(code, reason, delay)))
+        self._set_aside(event.lane, self._lanes.stop(event))
 
-    def _set_aside(self, event: OutboxEvent, behind: Sequence[OutboxEvent]) -> None:
+    def _set_aside(self, lane: Lane, behind: Sequence[OutboxEvent]) -> None:
         self._settlement.aside.extend(behind)
-        self._alone.difference_update(other.seq for other in behind)
-        self._stopped[event.lane] = None
-        gone = {other.seq for other in behind}
-        self._ready = deque(other for other in self._ready if other.seq not in gone)
+        self._alone.difference_update(event.seq for event in behind)
+        self._stopped[lane] = None
 
-    def spill(self, most: int) -> None:
-        """Set aside what rests for a topic that cannot be had, when it fills the hand."""
-        resting: dict[str, list[Lane]] = {}
-        for lane in self._lanes.resting:
-            topic = self._lanes.head(lane).topic
-            if topic in self.topics:
-                resting.setdefault(topic, []).append(lane)
-        if sum(map(len, resting.values())) < most:
-            return
-        for lanes in resting.values():
-            for lane in lanes:
-                head = self._lanes.head(lane)
-                self._wait_for_topic(head, self._lanes.stop(head))
+    def spill(self) -> None:
+        """Set aside what rests for topics that cannot be had, so that others find room."""
+        for lane in list(self._lanes.resting):
+            if self._lanes.head(lane).topic in self.topics:
+                head, *behind = self._lanes.stop_resting(lane)
+                self._wait_for_topic(head, behind)
 
     def _wait_for_topic(self, event: OutboxEvent, behind: Sequence[OutboxEvent]) -> None:
-        self.spilled.add(event.topic)
         self._settlement.waiting.append(event)
-        self._set_aside(event, behind)
+        self._set_aside(event.lane, behind)
 
     # Settling
 
@@ -263,25 +257,18 @@ class Work:
         """Whether there are outcomes to write."""
         return bool(self._settlement)
 
-    def take_settlement(self) -> Settlement:
-        """Hand out the outcomes so far, and the claims that end with them."""
+    def take_settlement(self) -> tuple[Settlement, dict[int, int]]:
+        """Hand out the outcomes so far with the claims that end, and the leases to rely on."""
         settlement, self._settlement = self._settlement, Settlement()
-        for event in self._leaving(settlement):
-            claim = self.in_hand.get(event.seq)
-            if claim is not None:
-                claim.left -= 1
-                if not claim.left:
-                    settlement.ended.append(claim.claim_id)
-        return settlement
+        return settlement, self.hand.settling(settlement)
 
     def settled(self, settlement: Settlement, result: Settled) -> tuple[OutboxEvent, ...]:
         """Let go of what is written; return the events that must be read again."""
-        for event in self._leaving(settlement):
-            self.in_hand.pop(event.seq, None)
-        for lane, since in self._stopped.items():
-            if since is None:
-                self._stopped[lane] = self._asked
-        self._forget_stopped()
+        self.hand.settled(settlement)
+        if self._stopped:
+            for lane, since in self._stopped.items():
+                self._stopped[lane] = self._asked if since is None else since
+            self._forget_stopped()
         for event in settlement.counted:
             self._counted(event)
         if result.lost:
@@ -296,66 +283,26 @@ class Work:
         elif self._lanes.admit(again):
             self._ready.append(again)
 
-    def _leaving(self, settlement: Settlement) -> Iterable[OutboxEvent]:
-        yield from settlement.sent
-        if settlement.troubled:
-            yield from (event for event, _ in settlement.failed)
-            yield from (event for event, _ in settlement.dead)
-            yield from settlement.aside
-            yield from settlement.waiting
-
     def _forget_stopped(self) -> None:
         """Forget blocked keys that every claim from now on sees in the database."""
         for lane, since in list(self._stopped.items()):
-            if since is not None and since <= self._digested:
+            if since is not None and since <= self._digested and lane not in self._lanes:
                 del self._stopped[lane]
 
     # Leases
 
-    def active(self) -> list[UUID]:
-        """Name the open claims."""
-        return list({claim.claim_id for claim in self.in_hand.values()})
-
-    def holds(self, shards: frozenset[int]) -> bool:
-        """Tell whether an event of these shards is in hand."""
-        return any(
-            event.shard in shards
-            for claim in {id(claim): claim for claim in self.in_hand.values()}.values()
-            for event in claim.events
-            if event.seq in self.in_hand
-        )
-
     def drop(self, shards: frozenset[int]) -> int:
         """Let go of the events of lost shards; answers that come for them are ignored."""
-        gone = {
-            event.seq
-            for claim in {id(claim): claim for claim in self.in_hand.values()}.values()
-            for event in claim.events
-            if event.shard in shards and event.seq in self.in_hand
-        }
+        gone = self.hand.drop(shards, self._settlement)
         for seq in gone:
-            claim = self.in_hand.pop(seq)
-            claim.left -= 1
-            if not claim.left:
-                self._settlement.ended.append(claim.claim_id)
+            self._flying.pop(seq, None)
         self._ready = deque(event for event in self._ready if event.seq not in gone)
-        self._lanes.remove(gone)
-        _purge(self._settlement, gone)
+        self._lanes.forget(event.lane for event in gone.values())
+        self._alone -= gone.keys()
+        for breaker in (self.bus, *self.topics.values()):
+            breaker.trying = False  # the try may be among what is gone
         return len(gone)
-
-    def epochs_of(self, settlement: Settlement, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Name the leases that a settlement relies on."""
-        shards = {event.shard for event in self._leaving(settlement)}
-        shards |= {event.shard for event in settlement.counted}
-        return {shard: epochs.get(shard, -1) for shard in sorted(shards)}
 
 
 def _all_accepted(outcomes: Sequence[PublishOutcome]) -> bool:
     return all(type(outcome) is Accepted for outcome in outcomes)
-
-
-def _purge(settlement: Settlement, gone: set[int]) -> None:
-    for events in (settlement.sent, settlement.aside, settlement.waiting, settlement.counted):
-        events[:] = [event for event in events if event.seq not in gone]
-    for failures in (settlement.failed, settlement.dead):
-        failures[:] = [pair for pair in failures if pair[0].seq not in gone]

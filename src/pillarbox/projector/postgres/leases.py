@@ -83,6 +83,11 @@ class Leases:
         events, seconds = row or (0, None)
         return Promoted(events, None if seconds is None else timedelta(seconds=seconds))
 
+    async def waiting_topics(self) -> list[str]:
+        """Name the topics that keys wait for."""
+        async with self._line.use() as connection:
+            return [topic for (topic,) in await self._rows(connection, "waiting_topics")]
+
     async def controls(self) -> list[Control]:
         """Read what operators asked for."""
         async with self._line.use() as connection:

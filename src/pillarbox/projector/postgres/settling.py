@@ -1,6 +1,6 @@
 """Settle: write outcomes in bulk, behind the fence of the leases."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -51,10 +51,11 @@ class Settling:
                 again = await self._settle_troubled(connection, held)
             return Settled(lost, again)
 
-    async def release_topic(self, topic: str, keys: int) -> int:
+    async def release_topic(self, topic: str, keys: int, but: Collection[str]) -> int:
         """Let go of keys that wait for a topic."""
         async with self._line.use() as connection, connection.transaction():
-            lanes = await self._rows(connection, "lock_topic", {"topic": topic, "keys": keys})
+            parameters = {"topic": topic, "keys": keys, "but": list(but)}
+            lanes = await self._rows(connection, "lock_topic", parameters)
             await self._release(connection, lanes)
             return len(lanes)
 

@@ -1,7 +1,7 @@
 """The store on PostgreSQL: three connections for claims, settling and leases, one to listen."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self
 from uuid import UUID
@@ -111,9 +111,13 @@ class PostgresStore:
         """Make claimable what has become due."""
         return await self._leases.promote(shards, _DUE_AT_ONCE)
 
-    async def release_topic(self, topic: str, keys: int) -> int:
+    async def waiting_topics(self) -> Sequence[str]:
+        """Name the topics that keys wait for."""
+        return await self._leases.waiting_topics()
+
+    async def release_topic(self, topic: str, keys: int, but: Collection[str] = ()) -> int:
         """Let go of keys that wait for a topic."""
-        return await self._settles.release_topic(topic, keys)
+        return await self._settles.release_topic(topic, keys, but)
 
     async def controls(self) -> Sequence[Control]:
         """Read what operators asked for."""

@@ -3,4 +3,5 @@
 -- Index: ix_outbox_blocked_key_topic.
 SELECT b.tenant_id, b.key FROM @{schema}outbox_blocked_key AS b
 WHERE b.topic IS NOT NULL AND b.topic = %(topic)s
+    AND b.tenant_id <> ALL(%(but)s::text[])
 LIMIT %(keys)s FOR UPDATE SKIP LOCKED

@@ -1,0 +1,82 @@
+"""The hand: events that are read and not settled, by the claims they came with."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from pillarbox.projector.store import OutboxEvent, Settlement
+
+
+@dataclass(slots=True)
+class _Claim:
+    """An open claim, and how many of its events are not settled."""
+
+    claim_id: UUID
+    events: Sequence[OutboxEvent]
+    left: int
+
+
+@dataclass(slots=True)
+class Hand:
+    """Know what must not be read again, and which claims have ended."""
+
+    _claims: dict[int, _Claim] = field(default_factory=dict)
+    _settling: set[int] = field(default_factory=set)
+    _epochs: dict[int, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def __contains__(self, seq: object) -> bool:
+        return seq in self._claims
+
+    def take(
+        self, claim_id: UUID, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
+    ) -> None:
+        """Take a claim's events in hand."""
+        claim = _Claim(claim_id, events, len(events))
+        for event in events:
+            self._claims[event.seq] = claim
+        self._epochs.update(epochs)
+
+    def active(self) -> list[UUID]:
+        """Name the open claims."""
+        return list({claim.claim_id: None for claim in self._claims.values()})
+
+    def holds(self, shards: frozenset[int]) -> bool:
+        """Tell whether an event of these shards is in hand."""
+        return any(event.shard in shards for event in self._events())
+
+    def settling(self, settlement: Settlement) -> dict[int, int]:
+        """Note what is being settled and which claims end with it; name the leases it relies on."""
+        shards = {event.shard for event in settlement.counted}
+        for event in settlement.leaving():
+            shards.add(event.shard)
+            self._settling.add(event.seq)
+            self._end(self._claims[event.seq], settlement)
+        return {shard: self._epochs[shard] for shard in sorted(shards)}
+
+    def settled(self, settlement: Settlement) -> None:
+        """Let go of what is written."""
+        for event in settlement.leaving():
+            self._claims.pop(event.seq, None)
+            self._settling.discard(event.seq)
+
+    def drop(self, shards: frozenset[int], settlement: Settlement) -> dict[int, OutboxEvent]:
+        """Let go of the events of shards, also in a settlement to come; return them by number."""
+        gone = {event.seq: event for event in self._events() if event.shard in shards}
+        for seq in gone:
+            claim = self._claims.pop(seq)
+            if seq not in self._settling:
+                self._end(claim, settlement)
+        settlement.purge(gone)
+        return gone
+
+    def _events(self) -> Iterator[OutboxEvent]:
+        for claim in {id(claim): claim for claim in self._claims.values()}.values():
+            yield from (event for event in claim.events if self._claims.get(event.seq) is claim)
+
+    def _end(self, claim: _Claim, settlement: Settlement) -> None:
+        claim.left -= 1
+        if not claim.left:
+            settlement.ended.append(claim.claim_id)
