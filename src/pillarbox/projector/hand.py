@@ -59,15 +59,19 @@ class Hand:
     def settled(self, settlement: Settlement) -> None:
         """Let go of what is written."""
         for event in settlement.leaving():
-            self._claims.pop(event.seq, None)
-            self._settling.discard(event.seq)
+            # Dropped meanwhile, it may be in hand again under another claim.
+            if event.seq in self._settling:
+                self._settling.remove(event.seq)
+                del self._claims[event.seq]
 
     def drop(self, shards: frozenset[int], settlement: Settlement) -> dict[int, OutboxEvent]:
         """Let go of the events of shards, also in a settlement to come; return them by number."""
         gone = {event.seq: event for event in self._events() if event.shard in shards}
         for seq in gone:
             claim = self._claims.pop(seq)
-            if seq not in self._settling:
+            if seq in self._settling:
+                self._settling.remove(seq)
+            else:
                 self._end(claim, settlement)
         settlement.purge(gone)
         return gone

@@ -1,6 +1,14 @@
 """The port to the outbox: what the projector asks of a database, and the values they exchange."""
 
-from collections.abc import AsyncIterator, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -163,10 +171,14 @@ class ClaimRequest(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The events of a claim; `more` tells that others may be waiting."""
+    """The events of a claim.
+
+    `more` tells that others may be waiting; not `held`, that a lease is lost and nothing was claimed.
+    """
 
     events: Sequence[OutboxEvent]
     more: bool
+    held: bool = True
 
 
 class StoreUnavailable(Exception):
@@ -211,6 +223,10 @@ class Store(Protocol):
 
     def read_again(self, events: Sequence[OutboxEvent]) -> None:
         """Have events read again that are not in hand any more."""
+        ...
+
+    def forget(self, shards: Iterable[int]) -> None:
+        """Have shards read from their beginning when they are claimed for again."""
         ...
 
     async def promote(self, shards: Sequence[int]) -> Promoted:

@@ -12,7 +12,7 @@ from pillarbox.projector.scope import Scope
 from pillarbox.projector.store import Claimed, ClaimRequest, OutboxEvent
 from pillarbox.projector.turns import Pair
 
-_NOTHING = Claimed((), more=False)
+_NOT_HELD = Claimed((), more=False, held=False)
 
 
 class Claims:
@@ -65,7 +65,7 @@ class Claims:
             self._reader.forget()
             return Claimed((), more=True)
         if not held:
-            return _NOTHING
+            return _NOT_HELD
         if not fits:
             await self._sweep(connection, request.epochs, since)
             return Claimed((), more=True)
@@ -75,6 +75,10 @@ class Claims:
         """Have events read again."""
         for event in events:
             self._reader.read_again(event.shard, event.lane[0], event.seq)
+
+    def forget(self, shards: Iterable[int]) -> None:
+        """Have shards read from their beginning."""
+        self._reader.lose(shards)
 
     def _take(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from pillarbox.database import sync_url
 from pillarbox.errors import InvalidConfig
@@ -24,6 +25,26 @@ def connect_to(dsn: str | URL) -> Connect:
         )
 
     return connect
+
+
+def dsn_of(engine: AsyncEngine) -> URL:
+    """Return the address of an engine, if it says everything that is needed to connect."""
+    creator = getattr(engine.sync_engine.pool, "_creator", None)
+    if getattr(creator, "__module__", "").partition(".")[0] != "sqlalchemy":
+        raise _insufficient("its engine opens connections by a function of its own")
+    known = engine.dialect.create_connect_args(engine.url)[1]
+    for cell in getattr(creator, "__closure__", None) or ():
+        if isinstance(cell.cell_contents, dict) and (more := set(cell.cell_contents) - set(known)):
+            raise _insufficient(f"its engine has connect_args ({', '.join(sorted(more))})")
+    return engine.url
+
+
+def _insufficient(reason: str) -> InvalidConfig:
+    return InvalidConfig(
+        "session_factory",
+        f"does not say how to connect: {reason}",
+        "pass dsn= or connect= for the projector's own connections",
+    )
 
 
 def connect_by(function: Callable[[], Awaitable[AsyncConnection[Any]]]) -> Connect:

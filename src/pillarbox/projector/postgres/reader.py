@@ -52,10 +52,14 @@ class Reader:
     def undiscovered(self, shards: Iterable[int]) -> list[int]:
         """Name the shards whose backlog is not known; forget those that are gone."""
         owned = set(shards)
-        if gone := self._known - owned:
+        self.lose(self._known - owned)
+        return sorted(owned - self._known)
+
+    def lose(self, shards: Iterable[int]) -> None:
+        """Know nothing of these shards any more."""
+        if gone := set(shards):
             self.turns.forget(gone)
             self._known -= gone
-        return sorted(owned - self._known)
 
     def discovered(self, shards: Iterable[int], snapshot: Snapshot, pairs: Iterable[Pair]) -> None:
         """Take in the backlog of shards; an earlier snapshot stays, since it covers more."""

@@ -1,7 +1,7 @@
 """The store on PostgreSQL: three connections for claims, settling and leases, one to listen."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self
 from uuid import UUID
@@ -106,6 +106,10 @@ class PostgresStore:
     def read_again(self, events: Sequence[OutboxEvent]) -> None:
         """Have events read again that are not in hand any more."""
         self._claims.read_again(events)
+
+    def forget(self, shards: Iterable[int]) -> None:
+        """Have shards read from their beginning when they are claimed for again."""
+        self._claims.forget(shards)
 
     async def promote(self, shards: Sequence[int]) -> Promoted:
         """Make claimable what has become due."""
