@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table
+from sqlalchemy import ColumnElement, FromClause, Table
 
 from pillarbox.errors import InvalidEvent, InvalidRequest
 from pillarbox.event.rules import check_time
@@ -50,7 +50,7 @@ class EventFilter:
             return self
         return replace(self, tenant_id=transactions.tenant(self.tenant_id, "a filter"))
 
-    def conditions(self, table: Table) -> list[ColumnElement[bool]]:
+    def conditions(self, table: FromClause) -> list[ColumnElement[bool]]:
         """Return what a row must fulfil."""
         columns = table.c
         found = [
