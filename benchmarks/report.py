@@ -97,6 +97,19 @@ class Row:
         ]
 
 
+def within(measure: str, unit: str, ours: Sequence[float], limit: float) -> Row:
+    """Make the row of a measure that must keep to a fixed limit; the ratio is its share of it."""
+    return Row(measure, unit, ours, "limit", [limit] * len(ours), at_most(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller changes of a suite: its size, and how long the claim's snapshot is held."""
+
+    size: int | None = None
+    hold: float = 0.0
+
+
 HEADINGS = ["measure", "ours", "reference", "its value", "ratio", "bar", "holds"]
 
 
@@ -106,6 +119,7 @@ class Report:
 
     suite: str
     only: str = ""
+    options: Options = Options()
     rows: list[Row] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()

@@ -1,0 +1,82 @@
+"""A service in a process of its own: it commits events at a steady rate and notes when.
+
+It uses Pillarbox as services do; `box.running()` wakes the projector in the other process.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from benchmarks.backlog import TOPIC
+from benchmarks.sides.by_hand import tell
+from benchmarks.sides.headers import SOURCE
+from pillarbox import Pillarbox, SqlAlchemyOutbox
+
+_WRITERS: Final = 8
+_NOTE: Final = "n" * 372
+
+
+class Writer:
+    """Commit one event a transaction, each at its time."""
+
+    def __init__(self, box: Pillarbox, given: argparse.Namespace) -> None:
+        self._sessions = box.session_factory
+        self._given = given
+        self._committed: list[tuple[str, int]] = []
+
+    async def run(self) -> list[tuple[str, int]]:
+        """Write until the time is over; return each event's id and when its commit returned."""
+        ticks = self._ticks()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_WRITERS):
+                group.create_task(self._write(ticks))
+        return self._committed
+
+    def _ticks(self) -> Iterator[tuple[int, float]]:
+        start = asyncio.get_running_loop().time()
+        for number in range(int(self._given.rate * self._given.seconds)):
+            yield number, start + number / self._given.rate
+
+    async def _write(self, ticks: Iterator[tuple[int, float]]) -> None:
+        for number, at in ticks:
+            await asyncio.sleep(at - asyncio.get_running_loop().time())
+            async with self._sessions() as session:
+                event_id = await SqlAlchemyOutbox(session, self._given.tenant).add(
+                    topic=TOPIC,
+                    event_type="OrderConfirmed",
+                    aggregate_type="Order",
+                    aggregate_id=self._given.key or number % 5_000,
+                    payload={"order_id": number, "note": _NOTE},
+                )
+                await session.commit()
+                self._committed.append((str(event_id), time.time_ns()))
+
+
+async def run(given: argparse.Namespace) -> None:
+    """Write, and tell how fast it went."""
+    box = Pillarbox(given.dsn, service=SOURCE)
+    async with box.running():
+        start = time.perf_counter()
+        committed = await Writer(box, given).run()
+        took = time.perf_counter() - start
+    given.commits.write_text(json.dumps(committed))
+    tell(events=len(committed), seconds=took)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dsn")
+    parser.add_argument("commits", type=Path)
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--tenant", default="default")
+    parser.add_argument("--key", help="one key for all events; 5,000 keys without it")
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""From commit to the broker's acknowledgement, with wake-ups from another process.
+
+Kafka, and the projector's settings of the throughput suites. The clock starts when the writer's
+commit has returned, and stops when the bus has answered for the event's batch.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.arrival import Arrival, arrival
+from benchmarks.backlog import copy_of, create_template, postgres_server
+from benchmarks.brokers import KafkaTopic
+from benchmarks.processes import run_side, running_side
+from benchmarks.report import Report, within
+from pillarbox.servers import Kafka, Postgres
+
+ROUNDS: Final = 3
+SECONDS: Final = {10: 20.0, 1_000: 10.0}
+IDLE_SECONDS: Final = 20.0
+_SETTLE_SECONDS: Final = 3.0
+
+
+class Found(NamedTuple):
+    """What one round found."""
+
+    arrival: Arrival
+    cores: float
+
+
+async def run(report: Report, rounds: int) -> None:
+    """Measure both rates, then a projector that has nothing to do."""
+    report.packages = ("psycopg", "confluent-kafka")
+    with postgres_server() as postgres, Kafka() as kafka:
+        report.servers |= {"PostgreSQL": postgres.version, "Kafka": kafka.version}
+        broker = KafkaTopic(kafka)
+        create_template(postgres, "empty")
+        await broker.start_afresh()
+        for rate in SECONDS:
+            measure = f"{rate:,} events/s"
+            if report.wants(measure):
+                found = [await _round(postgres, broker, rate) for _ in range(rounds + 1)][1:]
+                waits = [each.arrival for each in found]
+                report.add(within(f"{measure}, p50", "ms", [each.p50 for each in waits], 4))
+                report.add(within(f"{measure}, p99", "ms", [each.p99 for each in waits], 15))
+                report.add(within(f"{measure}, CPU", "cores", [f.cores for f in found], 0.3))
+        if report.wants("idle"):
+            idle = [await _idle(postgres, broker) for _ in range(rounds)]
+            report.add(within("idle, CPU", "cores", idle, 0.01))
+
+
+async def _round(postgres: Postgres, broker: KafkaTopic, rate: int) -> Found:
+    with copy_of(postgres, "empty") as url, tempfile.TemporaryDirectory() as folder:
+        commits, acks = Path(folder, "commits"), Path(folder, "acks")
+        async with running_side("projector", url, broker.url, "--serve", "--acks", acks) as child:
+            # The first events open connections and make producers; they are not counted.
+            await run_side("writer", url, commits, "--rate", rate, "--seconds", 1)
+            used = child.cpu_seconds
+            said = await run_side(
+                "writer", url, commits, "--rate", rate, "--seconds", SECONDS[rate]
+            )
+            await asyncio.sleep(_SETTLE_SECONDS)
+            used = child.cpu_seconds - used
+            await child.stop()
+        assert said["events"] / said["seconds"] > 0.95 * rate, "the writer did not keep up"
+        return Found(arrival(commits, acks), used / said["seconds"])
+
+
+async def _idle(postgres: Postgres, broker: KafkaTopic) -> float:
+    with copy_of(postgres, "empty") as url:
+        async with running_side("projector", url, broker.url, "--serve") as child:
+            await asyncio.sleep(_SETTLE_SECONDS)
+            used = child.cpu_seconds
+            await asyncio.sleep(IDLE_SECONDS)
+            return (child.cpu_seconds - used) / IDLE_SECONDS
