@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from pillarbox.bus.handover import CLOSED, HELD_BACK
 from pillarbox.bus.kafka.gate import Gate
-from pillarbox.bus.kafka.producer import CLOSED, HELD_BACK, ProducerLife
+from pillarbox.bus.kafka.producer import ProducerLife
 from pillarbox.bus.kafka.settings import (
     ClientSetting,
     admin_settings,
-    all_loopback,
     checked_settings,
     producer_settings,
-    server_names,
 )
 from pillarbox.bus.kafka.topics import Topics
+from pillarbox.bus.loopback import all_loopback, host_of
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Unavailable
 from pillarbox.errors import BusUnreachable, InvalidTopic
@@ -93,7 +93,7 @@ class KafkaMessageBus:
         self._limit = publish_timeout
         self._encode = _binary if content_mode == "binary" else _structured
         self._partitions = partitions
-        self._makes_topics = all_loopback(server_names(servers))
+        self._makes_topics = all_loopback(host_of(part) for part in servers.split(","))
         self._capabilities = Capabilities(KAFKA, publish_timeout, pipelines_keys=True)
         self._gate = Gate()
         self._careful_turn = asyncio.Lock()

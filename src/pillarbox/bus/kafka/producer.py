@@ -9,18 +9,15 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from pillarbox.bus.handover import HELD_BACK, NO_ANSWER, Handover
 from pillarbox.bus.kafka.outcomes import outcome_of
-from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Unknown
+from pillarbox.bus.outcome import ACCEPTED, PublishOutcome
 from pillarbox.event.cloudevents import Headers
 from pillarbox.event.envelope import MessageEnvelope
 
 _log = logging.getLogger("pillarbox.bus.kafka")
 
 Encode = Callable[[MessageEnvelope], tuple[bytes | None, Headers]]
-
-HELD_BACK: Final = Unknown("held-back", "an earlier message failed, so this one was not sent")
-NO_ANSWER: Final = Unknown("no-answer", "Kafka did not answer within the limit")
-CLOSED: Final = Unknown("closed", "the bus was closed before Kafka answered")
 
 _IDLE: Final = 1.0
 _SHORTEST: Final = 0.001
@@ -30,42 +27,6 @@ _GRACE: Final = 1.0
 _FAREWELL: Final = 2.0
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
-
-
-class Handover:
-    """The messages of one call, and the answers that have come for them."""
-
-    __slots__ = ("_answers", "deadline", "done", "missing")
-
-    def __init__(self, count: int, deadline: float) -> None:
-        self._answers: list[PublishOutcome | None] = [None] * count
-        self.missing = count
-        self.deadline = deadline
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def answer(self, place: int, outcome: PublishOutcome) -> None:
-        """Take the answer for one message; the last one wakes the caller."""
-        self._answers[place] = outcome
-        self.missing -= 1
-        if not self.missing:
-            self._finish()
-
-    def end(self, rest: PublishOutcome, start: int = 0) -> None:
-        """Give this answer to every message from a place on that has none."""
-        for place in range(start, len(self._answers)):
-            if self._answers[place] is None:
-                self._answers[place] = rest
-                self.missing -= 1
-        if not self.missing:
-            self._finish()
-
-    def outcomes(self) -> Sequence[PublishOutcome]:
-        """Return the answers, in the order of the messages."""
-        return [answer or NO_ANSWER for answer in self._answers]
-
-    def _finish(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
 
 
 class ProducerLife:

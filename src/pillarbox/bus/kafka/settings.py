@@ -1,6 +1,5 @@
 """The settings of Kafka's client: what the promise needs is ours, the rest may be changed."""
 
-import ipaddress
 import logging
 from collections.abc import Mapping
 from datetime import timedelta
@@ -85,25 +84,6 @@ def admin_settings(client: Mapping[str, ClientSetting]) -> dict[str, object]:
     shared = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.", "socket.", "broker.")
     made = {name: value for name, value in client.items() if name.startswith(shared)}
     return {"client.id": "pillarbox", **made, "logger": CLIENT_LOG}
-
-
-def server_names(servers: str) -> list[str]:
-    """Return the host names of a list of servers."""
-    return [part.strip().rpartition(":")[0].strip("[]") for part in servers.split(",")]
-
-
-def all_loopback(hosts: list[str]) -> bool:
-    """Tell whether every host is this machine."""
-    return all(_is_loopback(host) for host in hosts)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _ClientLog:

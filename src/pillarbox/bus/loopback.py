@@ -1,0 +1,25 @@
+"""Whether a broker runs on this machine, where missing topics are made by themselves."""
+
+import ipaddress
+from collections.abc import Iterable
+
+
+def host_of(address: str) -> str:
+    """Return the host of `host:port`, with or without a user before it."""
+    place = address.strip().rpartition("@")[2]
+    host, colon, port = place.rpartition(":")
+    return (host if colon and port.isdigit() else place).strip("[]")
+
+
+def all_loopback(hosts: Iterable[str]) -> bool:
+    """Tell whether every host is this machine."""
+    return all(_is_loopback(host) for host in hosts)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

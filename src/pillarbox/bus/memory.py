@@ -1,0 +1,125 @@
+"""A bus in memory, for tests: it keeps what it accepted and fails as it is told."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pillarbox.bus.handover import HELD_BACK
+from pillarbox.bus.message_bus import Capabilities
+from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Unavailable
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.event.rules import MEMORY
+
+Choice = Callable[[MessageEnvelope], bool] | Collection[str]
+
+_CLOSED: Final = Unavailable("closed", "the bus is closed")
+
+
+@dataclass(slots=True)
+class Failure:
+    """A failure that waits for its messages."""
+
+    concerns: Callable[[MessageEnvelope], bool]
+    outcome: PublishOutcome
+    store: bool
+    left: int | None
+
+
+class MemoryMessageBus:
+    """Keep messages in memory, in the order in which they were accepted.
+
+        bus = MemoryMessageBus()
+        bus.fail_with({"0190…"}, Unknown("ack-lost", "in this test"), store=True)
+
+    `messages` is the log of what was stored. A message whose key failed earlier in the same call is
+    held back, as every bus does where it matters.
+    """
+
+    def __init__(self, capabilities: Capabilities | None = None) -> None:
+        self._capabilities = capabilities or Capabilities(MEMORY, pipelines_keys=True)
+        self._failures: list[Failure] = []
+        self._ids: set[tuple[str, str]] = set()
+        self._open = True
+        self.messages: list[MessageEnvelope] = []
+        self.topics: list[str] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this bus can do."""
+        return self._capabilities
+
+    def fail_with(
+        self,
+        choice: Choice,
+        outcome: PublishOutcome,
+        *,
+        store: bool = False,
+        times: int | None = None,
+    ) -> Failure:
+        """Answer chosen messages with an outcome, so many times or until `recover`.
+
+        `store` keeps the message all the same, as a broker does whose acknowledgement is lost.
+        """
+        concerns = choice if callable(choice) else _with_ids(frozenset(choice))
+        failure = Failure(concerns, outcome, store, times)
+        self._failures.append(failure)
+        return failure
+
+    def recover(self) -> None:
+        """Forget every failure."""
+        self._failures.clear()
+
+    async def start(self) -> Sequence[str]:
+        """Open the bus; there is nobody to reach."""
+        self._open = True
+        return ()
+
+    async def publish(
+        self, batch: Sequence[MessageEnvelope], *, one_by_one: bool = False
+    ) -> Sequence[PublishOutcome]:
+        """Take a batch as it was told to."""
+        del one_by_one
+        if not self._open:
+            return [_CLOSED] * len(batch)
+        stopped: set[tuple[str | None, str]] = set()
+        outcomes: list[PublishOutcome] = []
+        for message in batch:
+            lane = None if message.key is None else (message.topic, message.key)
+            outcome = HELD_BACK if lane in stopped else self._take(message)
+            if lane is not None and not isinstance(outcome, Accepted):
+                stopped.add(lane)
+            outcomes.append(outcome)
+        return outcomes
+
+    async def apply(self, topics: Sequence[str]) -> Sequence[str]:
+        """Remember topics; return those that are new."""
+        made = [topic for topic in dict.fromkeys(topics) if topic not in self.topics]
+        self.topics += made
+        return made
+
+    async def close(self) -> None:
+        """Take no more messages."""
+        self._open = False
+
+    def _take(self, message: MessageEnvelope) -> PublishOutcome:
+        failure = next((found for found in self._failures if found.concerns(message)), None)
+        if failure is None:
+            self._store(message)
+            return ACCEPTED
+        if failure.left is not None:
+            failure.left -= 1
+            if not failure.left:
+                self._failures.remove(failure)
+        if failure.store:
+            self._store(message)
+        return failure.outcome
+
+    def _store(self, message: MessageEnvelope) -> None:
+        identity = (message.tenant_id, message.event_id)
+        if not (self._capabilities.deduplicates and identity in self._ids):
+            self._ids.add(identity)
+            self.messages.append(message)
+
+
+def _with_ids(ids: frozenset[str]) -> Callable[[MessageEnvelope], bool]:
+    return lambda message: message.event_id in ids

@@ -1,0 +1,149 @@
+"""One connection to NATS that publishes in bulk and matches answers by number."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from pillarbox.bus.handover import CLOSED, DISCONNECTED, Handover
+from pillarbox.bus.nats.outcomes import outcome_of, too_large
+from pillarbox.bus.outcome import PublishOutcome
+
+_log = logging.getLogger("pillarbox.bus.nats")
+
+WireMessage = tuple[str, bytes, bytes]
+"""Subject, header block and body."""
+
+WINDOW: Final = 8_192
+_CHUNK: Final = 256
+_CLOSE_SECONDS: Final = 2.0
+_RECONNECT_WAIT: Final = 0.25
+_PING_SECONDS: Final = 5
+
+
+class Connection:
+    """Publish over one connection; what a break leaves without an answer is unknown."""
+
+    def __init__(self) -> None:
+        self._client: Any = Client()
+        self._inbox = ""
+        self._numbers = itertools.count()
+        self._waiting: dict[int, tuple[Handover, int, str]] = {}
+        self._room = asyncio.Event()
+        self._up = asyncio.Event()
+        self.ended = False
+
+    @property
+    def client(self) -> Client:
+        """The client of nats-py, for streams."""
+        found: Client = self._client
+        return found
+
+    async def open(self, url: str, options: dict[str, Any]) -> None:
+        """Connect, or raise within the caller's limit; later breaks are mended for ever."""
+        await self._client.connect(
+            servers=[part.strip() for part in url.split(",")],
+            **{
+                "name": "pillarbox",
+                "max_reconnect_attempts": -1,
+                "reconnect_time_wait": _RECONNECT_WAIT,
+                "ping_interval": _PING_SECONDS,
+                **options,
+            },
+            error_cb=self._heard,
+            disconnected_cb=self._disconnected,
+            reconnected_cb=self._reconnected,
+            closed_cb=self._disconnected,
+        )
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        self._up.set()
+
+    async def up(self) -> None:
+        """Wait until the connection stands; the caller sets the limit."""
+        await self._up.wait()
+
+    async def hand_over(self, messages: Sequence[WireMessage], handover: Handover) -> None:
+        """Send messages in order, as far as the window allows at a time."""
+        for start in range(0, len(messages), _CHUNK):
+            while len(self._waiting) >= WINDOW and not self.ended:
+                self._room.clear()
+                await self._room.wait()
+            if self.ended or not self._up.is_set():
+                handover.end(DISCONNECTED, start)
+                return
+            chunk = messages[start : start + _CHUNK]
+            await self._send(self._commands(chunk, handover, start))
+
+    def abandon(self, handover: Handover) -> None:
+        """Forget the messages of a call whose caller has left."""
+        gone = [number for number, found in self._waiting.items() if found[0] is handover]
+        for number in gone:
+            del self._waiting[number]
+        self._room.set()
+
+    def end(self, rest: PublishOutcome) -> None:
+        """Give every message without an answer this one and use the connection no more."""
+        self.ended = True
+        self._answer_all(rest)
+
+    async def close(self) -> None:
+        """Let go of the client within a limit."""
+        self.end(CLOSED)
+        # Its transport may hang on a server that reads no more; what it holds is not wanted.
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._client.close()
+        except TimeoutError:
+            _log.warning("nats_close_timed_out")
+
+    def _commands(self, chunk: Sequence[WireMessage], handover: Handover, start: int) -> bytes:
+        waiting, numbers, inbox = self._waiting, self._numbers, self._inbox
+        limit = self._client.max_payload
+        commands = []
+        for place, (subject, head, body) in enumerate(chunk, start):
+            size = len(head) + len(body)
+            if size > limit:
+                handover.answer(place, too_large(size, limit))
+                continue
+            number = next(numbers)
+            waiting[number] = (handover, place, subject)
+            command = f"HPUB {subject} {inbox}.{number} {len(head)} {size}\r\n"
+            commands.append(b"%b%b%b\r\n" % (command.encode(), head, body))
+        return b"".join(commands)
+
+    async def _send(self, commands: bytes) -> None:
+        # The public call checks and copies each header anew, at twice the cost of all the rest.
+        if commands:
+            await self._client._send_command(commands)  # noqa: SLF001
+            await self._client._flush_pending()  # noqa: SLF001
+
+    async def _answered(self, message: Msg) -> None:
+        found = self._waiting.pop(int(message.subject.rpartition(".")[2]), None)
+        if found is not None:
+            handover, place, topic = found
+            handover.answer(place, outcome_of(message.data, topic))
+            self._room.set()
+
+    def _answer_all(self, rest: PublishOutcome) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for handover, place, _ in waiting.values():
+            handover.answer(place, rest)
+        self._room.set()
+
+    async def _disconnected(self) -> None:
+        self._up.clear()
+        if not self.ended:
+            _log.warning("nats_disconnected")
+        self._answer_all(DISCONNECTED)
+
+    async def _reconnected(self) -> None:
+        _log.info("nats_reconnected")
+        self._up.set()
+
+    async def _heard(self, error: Exception) -> None:
+        _log.warning("nats_client_error", extra={"reason": f"{type(error).__name__}: {error}"})
