@@ -1,12 +1,12 @@
 """The projector's loop: claim, publish and settle at the same time, until told to stop.
 
-It only performs what `Work` decides. Four tasks share it: one claims, one settles, one keeps the
-leases, one looks after what is due; each publish call is a task of its own.
+It only performs what `Work` decides. One task claims, one settles, one keeps the leases (`Tenure`),
+some do the chores (`Chores`); each publish call is a task of its own.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -33,11 +33,7 @@ log = logging.getLogger("pillarbox.projector")
 
 DeadHook = Callable[[OutboxEvent, Failure], Awaitable[None]]
 
-# Keys that are released at a time when their topic can be had again.
-_RELEASED_AT_ONCE: Final = 500
-# How often what is due and what operators asked for is looked at, at least and at most.
-_LOOK_AT_LEAST: Final = 1.0
-_LOOK_AT_MOST: Final = 0.05
+_TRY_AGAIN: Final = 0.05
 # The shortest time between two claims that find little: it gathers what comes in quick succession.
 _GATHER: Final = 0.002
 _PAUSE_AFTER_ERROR: Final = 0.5
@@ -62,15 +58,24 @@ class Loop:
         self._store, self._bus, self._config = store, bus, config
         self._work, self._observer, self._new_id = work, observer, new_id
         self._shards, self._dead_hook, self._wakeup = shards, dead_hook, wakeup
-        self._throttle = Throttle()
-        self._epochs: dict[int, int] = {}
-        self._leaving: frozenset[int] = frozenset()
-        self._valid_until = 0.0
         self._publishing = 0
         self._retry: asyncio.TimerHandle | None = None
         self._group: asyncio.TaskGroup | None = None
         self._wake, self._room, self._outcomes, self._idle = (asyncio.Event() for _ in range(4))
         self._stopping, self._renew = asyncio.Event(), asyncio.Event()
+        self._now = asyncio.get_running_loop().time
+        self._throttle = Throttle()
+        self._tenure = Tenure(store, work, observer, shards, config.lease, self._now)
+        self._chores = Chores(
+            store,
+            work,
+            self._throttle,
+            self._tenure,
+            self._wake,
+            config.sleep_idle,
+            self._now,
+            self._poll_failed,
+        )
         self.settled_events = 0
 
     @property
@@ -86,16 +91,18 @@ class Loop:
 
     async def run(self, *, drain: bool = False, claims: int | None = None) -> None:
         """Work until stopped; with `drain` until nothing is left, with `claims` for so many."""
-        await self._keep()
+        await self._tenure.keep()
         async with asyncio.TaskGroup() as group:
             self._group = group
             tasks = [
                 group.create_task(self._settle_for_ever(), name="pillarbox-settle"),
                 group.create_task(self._keep_for_ever(), name="pillarbox-keep"),
-                group.create_task(self._look_for_ever(), name="pillarbox-look"),
-                group.create_task(self._listen_for_ever(), name="pillarbox-listen"),
-                group.create_task(self._hear_for_ever(), name="pillarbox-hear"),
+                group.create_task(self._chores.look_for_ever(), name="pillarbox-look"),
+                group.create_task(self._chores.listen_for_ever(), name="pillarbox-listen"),
             ]
+            if self._wakeup is not None:
+                hearing = self._chores.hear_for_ever(self._wakeup)
+                tasks.append(group.create_task(hearing, name="pillarbox-hear"))
             claiming = group.create_task(
                 self._claim_until_stopped(drain=drain, claims=claims), name="pillarbox-claim"
             )
@@ -140,9 +147,8 @@ class Loop:
 
     def _limit(self) -> int:
         """Return how many events to claim now; none while they could not be sent."""
-        now = self._now()
-        owned = self._epochs and now < self._valid_until
-        if not owned or not self._work.bus.closed or self._throttle.everything(now):
+        paused = self._throttle.everything(self._now())
+        if not self._tenure.valid or not self._work.bus.closed or paused:
             return 0
         limit = self._work.room(self._config.events_in_hand)
         if not limit and self._work.topics:
@@ -152,7 +158,7 @@ class Loop:
 
     async def _claim(self, limit: int) -> Claimed | None:
         work, now = self._work, self._now()
-        epochs = {s: epoch for s, epoch in self._epochs.items() if s not in self._leaving}
+        epochs = self._tenure.claimable()
         request = ClaimRequest(
             claim_id=self._new_id(),
             epochs=epochs,
@@ -169,7 +175,7 @@ class Loop:
             return None
         if not claimed.held:
             self._renew.set()
-        events = self._still_owned(claimed.events, epochs)
+        events = self._tenure.still_owned(claimed.events, epochs)
         work.shut = self._throttle.shut_topics(now)
         work.claimed(request.claim_id, events, epochs)
         self._throttle.spend(events)
@@ -178,16 +184,6 @@ class Loop:
             self._outcomes.set()
         self._send()
         return claimed
-
-    def _still_owned(
-        self, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
-    ) -> Sequence[OutboxEvent]:
-        """Leave out events of shards that were lost while they were being claimed."""
-        lost = {shard for shard, epoch in epochs.items() if self._epochs.get(shard) != epoch}
-        if not lost:
-            return events
-        self._store.forget(lost)
-        return [event for event in events if event.shard not in lost]
 
     async def _wait_for_room(self) -> None:
         self._room.clear()
@@ -218,7 +214,7 @@ class Loop:
     def _send(self) -> None:
         """Hand over what may go; each call is a task."""
         now = self._now()
-        if self._group is None or now >= self._valid_until:
+        if self._group is None or not self._tenure.valid:
             return
         while self._publishing < self._config.batches_in_hand:
             batch = self._work.next_batch(now)
@@ -227,7 +223,7 @@ class Loop:
             self._publishing += 1
             self._group.create_task(self._publish(batch), name="pillarbox-publish")
         if self._work.rests and not self._publishing and self._retry is None:
-            self._retry = asyncio.get_running_loop().call_later(_LOOK_AT_MOST, self._send_again)
+            self._retry = asyncio.get_running_loop().call_later(_TRY_AGAIN, self._send_again)
 
     def _send_again(self) -> None:
         self._retry = None
@@ -300,6 +296,19 @@ class Loop:
         self._idle.set()
         self._send()
 
+    async def _keep_for_ever(self) -> None:
+        interval = min(self._config.lease / 3, 2.0)
+        while True:
+            await self._within(self._renew, interval)
+            self._renew.clear()
+            try:
+                await self._tenure.keep()
+            except StoreUnavailable as error:
+                self._poll_failed("renewal_failed", error)
+            self._tenure.lapse()
+            self._room.set()
+            self._idle.set()
+
     async def _tell_of_the_dead(self, settlement: Settlement) -> None:
         """Call the hook before the event is marked, so that a crash repeats the call."""
         for event, failure in settlement.dead:
@@ -319,122 +328,9 @@ class Loop:
                 except Exception:
                     log.exception("dead_hook_failed", extra={"event_id": event.event_id})
 
-    # Leases
-
-    async def _keep_for_ever(self) -> None:
-        interval = min(self._config.lease / 3, 2.0)
-        while True:
-            await self._within(self._renew, interval)
-            self._renew.clear()
-            try:
-                await self._keep()
-            except StoreUnavailable as error:
-                self._poll_failed("renewal_failed", error)
-            if self._now() >= self._valid_until and self._epochs:
-                self._lose(frozenset(self._epochs))
-
-    async def _keep(self) -> None:
-        began = self._now()
-        self._observer.renewing()
-        ownership = await self._store.keep(self._work.hand.active())
-        self._valid_until = began + self._config.lease
-        changed = {
-            shard for shard, epoch in self._epochs.items() if ownership.epochs.get(shard) != epoch
-        }
-        if changed:
-            self._lose(frozenset(changed))
-        self._epochs = dict(ownership.epochs)
-        self._leaving &= frozenset(self._epochs)
-        self._throttle.share = len(self._epochs) / self._shards
-        self._work.suspect(ownership.suspects)
-        self._observer.owns(len(self._epochs))
-        await self._hand_over(frozenset(ownership.hand_over))
-        self._room.set()
-
-    async def _hand_over(self, shards: frozenset[int]) -> None:
-        """Give shards back as soon as nothing of them is in hand; claim no more of them."""
-        self._leaving = shards
-        free = frozenset(shard for shard in shards if not self._work.hand.holds(frozenset({shard})))
-        if free:
-            await self._store.hand_over(sorted(free))
-            self._epochs = {s: epoch for s, epoch in self._epochs.items() if s not in free}
-            self._leaving -= free
-
-    def _lose(self, shards: frozenset[int]) -> None:
-        dropped = self._work.drop(shards)
-        self._store.forget(shards)
-        self._epochs = {s: epoch for s, epoch in self._epochs.items() if s not in shards}
-        log.warning("leases_lost", extra={"shards": len(shards), "events_dropped": dropped})
-        self._observer.fenced(dropped)
-        self._idle.set()
-
-    # Looking after what is due, and what operators ask for
-
-    async def _look_for_ever(self) -> None:
-        while True:
-            pause = _LOOK_AT_LEAST
-            try:
-                pause = await self._look()
-            except StoreUnavailable as error:
-                self._poll_failed("look_failed", error)
-            await asyncio.sleep(pause)
-
-    async def _look(self) -> float:
-        """Bring back what is due; return the seconds until something else is."""
-        now = self._now()
-        self._throttle.apply(await self._store.controls(), now)
-        for topic in await self._store.waiting_topics():
-            await self._release(topic, now)
-        if not self._epochs:
-            return _LOOK_AT_LEAST
-        promoted = await self._store.promote(sorted(self._epochs))
-        if promoted.events:
-            self._wake.set()
-        longest = min(self._config.sleep_idle, _LOOK_AT_LEAST)
-        if promoted.next_due is None:
-            return longest
-        return min(max(promoted.next_due.total_seconds(), _LOOK_AT_MOST), longest)
-
-    async def _release(self, topic: str, now: float) -> None:
-        """Let go of keys that wait for a topic; one as a try while its breaker is open."""
-        shut = self._throttle.shut_topics(now)
-        if ("*", topic) in shut:
-            return
-        breaker = self._work.topics.get(topic)
-        if breaker is not None and (breaker.trying or now < breaker.again_at):
-            return
-        room = self._throttle.room(topic, now)
-        keys = 1 if breaker is not None else _RELEASED_AT_ONCE if room < 0 else room
-        but = [tenant for tenant, of_topic in shut if of_topic == topic]
-        if keys and await self._store.release_topic(topic, keys, but):
-            self._wake.set()
-
-    async def _listen_for_ever(self) -> None:
-        """Wake up when another process commits; polling goes on whatever happens here."""
-        while True:
-            try:
-                async with self._store.wake_ups() as told:
-                    async for _ in told:
-                        self._wake.set()
-            except StoreUnavailable as error:
-                log.info("listener_lost", extra={"error": str(error)})
-            await asyncio.sleep(_PAUSE_AFTER_ERROR * 4)
-
-    async def _hear_for_ever(self) -> None:
-        """Wake up when this process commits."""
-        if self._wakeup is not None:
-            with self._wakeup.listen() as listener:
-                while True:
-                    await listener.wait()
-                    self._wake.set()
-
     def _poll_failed(self, what: str, error: StoreUnavailable) -> None:
         log.warning(what, extra={"error": str(error)})
         self._observer.poll_failed(error)
 
     async def _pause(self) -> None:
         await self._within(self._stopping, _PAUSE_AFTER_ERROR)
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()

@@ -1,0 +1,95 @@
+"""Chores beside the work: what is due, what operators ask for, waiting topics, wake-ups."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pillarbox.outbox.wakeup import Wakeup
+from pillarbox.projector.store import Store, StoreUnavailable
+from pillarbox.projector.tenure import Tenure
+from pillarbox.projector.throttle import Throttle
+from pillarbox.projector.work import Work
+
+log = logging.getLogger("pillarbox.projector")
+
+# Keys that are released at a time when their topic can be had again.
+_RELEASED_AT_ONCE: Final = 500
+# How often what is due is looked at, in seconds: seldom when nothing is known, and never more often.
+_SELDOM: Final = 1.0
+_OFTEN: Final = 0.05
+_LISTEN_AGAIN: Final = 2.0
+
+
+@dataclass(slots=True)
+class Chores:
+    """Bring back what waits, and tell the claiming task of it."""
+
+    store: Store
+    work: Work
+    throttle: Throttle
+    tenure: Tenure
+    wake: asyncio.Event
+    sleep_idle: float
+    now: Callable[[], float]
+    poll_failed: Callable[[str, StoreUnavailable], None]
+
+    async def look_for_ever(self) -> None:
+        """Look after what is due and what operators ask for."""
+        while True:
+            pause = _SELDOM
+            try:
+                pause = await self.look()
+            except StoreUnavailable as error:
+                self.poll_failed("look_failed", error)
+            await asyncio.sleep(pause)
+
+    async def look(self) -> float:
+        """Bring back what is due; return the seconds until something else is."""
+        now = self.now()
+        self.throttle.share = self.tenure.share
+        self.throttle.apply(await self.store.controls(), now)
+        for topic in await self.store.waiting_topics():
+            await self._release(topic, now)
+        if not self.tenure.epochs:
+            return _SELDOM
+        promoted = await self.store.promote(sorted(self.tenure.epochs))
+        if promoted.events:
+            self.wake.set()
+        longest = min(self.sleep_idle, _SELDOM)
+        if promoted.next_due is None:
+            return longest
+        return min(max(promoted.next_due.total_seconds(), _OFTEN), longest)
+
+    async def _release(self, topic: str, now: float) -> None:
+        """Let go of keys that wait for a topic; one as a try while its breaker is open."""
+        shut = self.throttle.shut_topics(now)
+        if ("*", topic) in shut:
+            return
+        breaker = self.work.topics.get(topic)
+        if breaker is not None and (breaker.trying or now < breaker.again_at):
+            return
+        room = self.throttle.room(topic, now)
+        keys = 1 if breaker is not None else _RELEASED_AT_ONCE if room < 0 else room
+        but = [tenant for tenant, of_topic in shut if of_topic == topic]
+        if keys > 0 and await self.store.release_topic(topic, keys, but):
+            self.wake.set()
+
+    async def listen_for_ever(self) -> None:
+        """Wake up when another process commits; polling goes on whatever happens here."""
+        while True:
+            try:
+                async with self.store.wake_ups() as told:
+                    async for _ in told:
+                        self.wake.set()
+            except StoreUnavailable as error:
+                log.info("listener_lost", extra={"error": str(error)})
+            await asyncio.sleep(_LISTEN_AGAIN)
+
+    async def hear_for_ever(self, wakeup: Wakeup) -> None:
+        """Wake up when this process commits."""
+        with wakeup.listen() as listener:
+            while True:
+                await listener.wait()
+                self.wake.set()

@@ -1,0 +1,93 @@
+"""Tenure: the shards that this projector owns, and for how long it may believe so."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pillarbox.projector.observer import Observer
+from pillarbox.projector.store import OutboxEvent, Store
+from pillarbox.projector.work import Work
+
+log = logging.getLogger("pillarbox.projector")
+
+
+@dataclass(slots=True)
+class Tenure:
+    """Keep leases and let go of what is lost.
+
+    The database's clock judges leases, and settling is fenced by their rows. The local clock only
+    says when to stop sending: a projector that was frozen for longer than its lease has lost it.
+    """
+
+    store: Store
+    work: Work
+    observer: Observer
+    shards: int
+    lease: float
+    now: Callable[[], float]
+    epochs: dict[int, int] = field(default_factory=dict)
+    _leaving: frozenset[int] = frozenset()
+    _valid_until: float = 0.0
+
+    @property
+    def valid(self) -> bool:
+        """Whether the leases hold, by the local clock."""
+        return bool(self.epochs) and self.now() < self._valid_until
+
+    @property
+    def share(self) -> float:
+        """The part of all shards that is owned."""
+        return len(self.epochs) / self.shards
+
+    def claimable(self) -> dict[int, int]:
+        """Return the shards to claim for: not those that are being handed over."""
+        return {shard: at for shard, at in self.epochs.items() if shard not in self._leaving}
+
+    def still_owned(
+        self, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
+    ) -> Sequence[OutboxEvent]:
+        """Leave out events of shards that were lost while they were being claimed."""
+        lost = {shard for shard, epoch in epochs.items() if self.epochs.get(shard) != epoch}
+        if not lost:
+            return events
+        self.store.forget(lost)
+        return [event for event in events if event.shard not in lost]
+
+    async def keep(self) -> None:
+        """Renew, take and hand over; raises when the database does not answer."""
+        began = self.now()
+        self.observer.renewing()
+        ownership = await self.store.keep(self.work.hand.active())
+        self._valid_until = began + self.lease
+        self._lose(
+            shard for shard, epoch in self.epochs.items() if ownership.epochs.get(shard) != epoch
+        )
+        self.epochs = dict(ownership.epochs)
+        self.work.suspect(ownership.suspects)
+        self.observer.owns(len(self.epochs))
+        await self._hand_over(frozenset(ownership.hand_over))
+
+    def lapse(self) -> None:
+        """Let go of everything when the leases were not renewed in time."""
+        if self.epochs and not self.valid:
+            self._lose(self.epochs)
+
+    async def _hand_over(self, shards: frozenset[int]) -> None:
+        """Give shards back as soon as nothing of them is in hand; claim no more of them."""
+        self._leaving = shards
+        free = {shard for shard in shards if not self.work.hand.holds(frozenset({shard}))}
+        if free:
+            await self.store.hand_over(sorted(free))
+            self.store.forget(free)
+            self.epochs = {shard: at for shard, at in self.epochs.items() if shard not in free}
+            self._leaving -= free
+
+    def _lose(self, shards: Iterable[int]) -> None:
+        lost = frozenset(shards)
+        if not lost:
+            return
+        dropped = self.work.drop(lost)
+        self.store.forget(lost)
+        self.epochs = {shard: at for shard, at in self.epochs.items() if shard not in lost}
+        log.warning("leases_lost", extra={"shards": len(lost), "events_dropped": dropped})
+        self.observer.fenced(dropped)
