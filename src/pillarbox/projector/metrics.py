@@ -130,12 +130,13 @@ class Metrics(Observer):
         self, topics: Sequence[str], outcomes: Sequence[PublishOutcome], took: timedelta
     ) -> None:
         """Count the answers of the bus by topic and class."""
-        for (topic, kind), events in Counter(zip(topics, map(type, outcomes), strict=True)).items():
+        # Nothing here may raise, so a bus with too few answers is left to the projector.
+        answers = Counter(zip(topics, map(type, outcomes), strict=False))
+        for (topic, kind), events in answers.items():
             self._published[self._topics.label(topic), _OUTCOMES[kind]] += events
-            if kind is Unknown:
-                self._retries += events
-            elif kind is Refused:
-                self._retries += _uncertain(topic, topics, outcomes)
+            self._retries += events if kind is Unknown else 0
+        if any(kind is Refused for _, kind in answers):
+            self._retries += sum(map(_sent_again, outcomes))
         self._publish_took = took.total_seconds()
         self._publish.observe(self._publish_took)
 
@@ -181,11 +182,11 @@ class Metrics(Observer):
         prefix = "pillarbox_projector_"
         yield Sample(f"{prefix}claimed_events_total", "counter", self._claimed)
         for (topic, outcome), events in sorted(self._published.items()):
-            labels = (("topic", topic), ("outcome", outcome))
-            yield Sample(f"{prefix}published_events_total", "counter", events, labels)
+            by = (("topic", topic), ("outcome", outcome))
+            yield Sample(f"{prefix}published_events_total", "counter", events, by)
         for status in ("sent", "failed", "dead"):
-            labels = (("status", status),)
-            yield Sample(f"{prefix}settled_events_total", "counter", self._settled[status], labels)
+            events = self._settled[status]
+            yield Sample(f"{prefix}settled_events_total", "counter", events, (("status", status),))
         for name in ("fenced_events", "order_broken", "poll_errors"):
             yield Sample(f"{prefix}{name}_total", "counter", self._troubles[name])
         yield Sample("event_publish_retry_total", "counter", self._retries)
@@ -210,9 +211,6 @@ class Metrics(Observer):
             yield Sample("outbox_publish_latency", "histogram", histogram.value(), labels)
 
 
-def _uncertain(topic: str, topics: Sequence[str], outcomes: Sequence[PublishOutcome]) -> int:
-    """Count refusals that were given to several messages together: each is sent again."""
-    return sum(
-        isinstance(outcome, Refused) and not outcome.certain and topics[place] == topic
-        for place, outcome in enumerate(outcomes)
-    )
+def _sent_again(outcome: PublishOutcome) -> bool:
+    """Tell a refusal that was given to several messages together: each is sent again."""
+    return isinstance(outcome, Refused) and not outcome.certain
