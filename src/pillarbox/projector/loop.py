@@ -15,6 +15,7 @@ from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import Accepted, PublishOutcome
 from pillarbox.event.ids import IdMaker
 from pillarbox.outbox.wakeup import Wakeup
+from pillarbox.projector.chores import Chores
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.store import (
@@ -26,6 +27,7 @@ from pillarbox.projector.store import (
     Store,
     StoreUnavailable,
 )
+from pillarbox.projector.tenure import Tenure
 from pillarbox.projector.throttle import Throttle
 from pillarbox.projector.work import Batch, Work
 
