@@ -24,14 +24,14 @@ from tests.schema.conftest import database_url, engine
 
 __all__ = ["database_url", "engine"]
 
-# Of 200,000 events, 400 wait in the claim index, 100 behind keys, and a few are in trouble.
+# Of 60,000 events, 120 wait in the claim index, 30 behind keys, and a few are in trouble.
 FILL = text(
     "INSERT INTO outbox (id, tenant_id, status, set_aside, occurred_at, shard_hash, event_type, "
     "topic, key) SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || "
     "'7000' || lpad(to_hex(n), 16, '0'))::uuid, 'tenant-' || n % 20, "
     "CASE WHEN n % 400 = 0 THEN 'NEW' WHEN n % 10000 = 1 THEN 'DEAD' WHEN n % 10000 = 2 THEN "
     "'FAILED' ELSE 'SENT' END, CASE WHEN n % 2000 = 0 THEN 'key' END, now(), n / 20 * 7919 % 65536, "
-    "'T', 't', 'key-' || n % 50 FROM generate_series(1, 200000) n"
+    "'T', 't', 'key-' || n % 50 FROM generate_series(1, 60000) n"
 )
 BLOCK = text(
     "INSERT INTO outbox_blocked_key (tenant_id, key, event_id, seq) SELECT DISTINCT ON (tenant_id, "

@@ -8,6 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from pillarbox.ops.acts import Ops
 from pillarbox.ops.filters import EventFilter
+from pillarbox.ops.state import State
+from pillarbox.ops.views import Counted
 from tests.ops.rows import Rows
 from tests.tenancy.wall import PROJECTOR, Wall, two_drivers
 
@@ -56,3 +58,34 @@ async def test_the_applications_role_may_not_act(wall: Wall, behind_wall: Rows) 
         await Ops(wall.engine, actor="jane", tenant_id="acme").retry(event_id, reason=WHY)
 
     assert (await behind_wall.one(event_id))["status"] == "DEAD"
+
+
+@two_drivers
+async def test_the_applications_role_reads_its_own_tenant(wall: Wall, behind_wall: Rows) -> None:
+    await behind_wall.event(1, "NEW", tenant_id="acme")
+    await behind_wall.event(2, "NEW", tenant_id="other")
+    await behind_wall.event(3, tenant_id="other")
+    state = State(wall.engine, tenant_id="acme")
+
+    overview = await state.overview()
+
+    assert overview.by_tenant == {"acme": 1}
+    assert [each.tenant_id for each in overview.oldest] == ["acme"]
+    assert [event.seq for event in await state.events(status="NEW")] == [1]
+    assert await State(wall.engine).backlog() == Counted(0)  # no tenant was named: fails closed
+
+
+@two_drivers
+async def test_an_operator_of_one_tenant_acts_inside_it_through_the_projectors_role(
+    projector: AsyncEngine, behind_wall: Rows
+) -> None:
+    await behind_wall.blocking(1, tenant_id="acme")
+    await behind_wall.blocking(2, tenant_id="other")
+
+    done = await Ops(projector, actor="jane", tenant_id="acme").retry_all(
+        EventFilter(everything=True), reason=WHY
+    )
+
+    assert done.affected == 1
+    assert await behind_wall.claimable() == [1]
+    assert [entry["tenant_id"] for entry in await behind_wall.audit()] == ["acme"]
