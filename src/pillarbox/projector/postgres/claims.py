@@ -1,7 +1,7 @@
 """Claim events: read what is new and what waits, and commit the claim with the same statement."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from pillarbox.projector.postgres.line import Connection, Line
@@ -12,7 +12,9 @@ from pillarbox.projector.scope import Scope
 from pillarbox.projector.store import Claimed, ClaimRequest, OutboxEvent
 from pillarbox.projector.turns import Pair
 
-_NOT_HELD = Claimed((), more=False, held=False)
+# Large payloads: each batch that is too big has an eighth of the events next time.
+_SHRINK: Final = 3
+_NOT_HELD: Final = Claimed((), more=False, held=False)
 
 
 class Claims:
@@ -32,6 +34,7 @@ class Claims:
         self._scope, self._source = scope, source
         self._marker = f"pillarbox.reader_{member_id.hex}"
         self._reader = Reader()
+        self._shrunk = 0
         self._fixed: Mapping[str, Any] = {
             "scope": scope.name,
             "member": member_id,
@@ -56,9 +59,10 @@ class Claims:
     async def _claim(
         self, connection: Connection, request: ClaimRequest, since: Snapshot
     ) -> Claimed:
-        plan = self._reader.plan(since, request.limit, request.passed_over)
+        limit = max(1, request.limit >> self._shrunk)
+        plan = self._reader.plan(since, limit, request.passed_over)
         header, rows = await self._ask(connection, request, plan)
-        found, _, snapshot, _, backend, _, _, _, held, fits, *_ = header
+        _, _, snapshot, _, backend, _, _, _, held, fits, small, *_ = header
         if backend is None:
             # A backend that is new to us: what it calls new is not what we have not seen. If it
             # wrote a claim, nothing is sent under it.
@@ -69,7 +73,11 @@ class Claims:
         if not fits:
             await self._sweep(connection, request.epochs, since)
             return Claimed((), more=True)
-        return self._take(request, plan, Snapshot.parse(snapshot), found, rows)
+        if not small:
+            self._shrunk += _SHRINK
+            return Claimed((), more=True)
+        self._shrunk = max(0, self._shrunk - 1)
+        return self._take(request, plan, Snapshot.parse(snapshot), rows)
 
     def read_again(self, events: Iterable[OutboxEvent]) -> None:
         """Have events read again."""
@@ -85,7 +93,6 @@ class Claims:
         request: ClaimRequest,
         plan: Plan,
         snapshot: Snapshot,
-        found: int,
         rows: Sequence[Row],
     ) -> Claimed:
         places = self._reader.digest(
@@ -94,7 +101,6 @@ class Claims:
             rows,
             in_hand=request.in_hand,
             passed_over=request.passed_over,
-            cut=found > len(rows),
         )
         source = self._source
         events = [event_of(rows[place], source) for place in places]

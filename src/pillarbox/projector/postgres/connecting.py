@@ -1,7 +1,7 @@
 """Where the projector's own connections come from."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection
@@ -12,7 +12,13 @@ from pillarbox.database import sync_url
 from pillarbox.errors import InvalidConfig
 from pillarbox.projector.postgres.line import Connect, Connection
 
-_APPLICATION = "pillarbox-projector"
+_APPLICATION: Final = "pillarbox-projector"
+# The statements are written so that one plan serves all parameters; planning them anew would cost
+# more than running them.
+_SESSION: Final = (
+    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false), "
+    "set_config('jit', 'off', false)"
+)
 
 
 def connect_to(dsn: str | URL) -> Connect:
@@ -57,10 +63,21 @@ def connect_by(function: Callable[[], Awaitable[AsyncConnection[Any]]]) -> Conne
 
 
 async def _prepared(opening: Awaitable[Connection]) -> Connection:
+    """Make a connection ready; through a pooler nothing may stay behind in its session."""
     connection = await opening
     if not connection.autocommit:
         await connection.set_autocommit(True)
+    connection.prepare_threshold = None
+    row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
+    if row is not None and row[0] == connection.info.backend_pid:
+        connection.prepare_threshold = 0
+        await connection.execute(_SESSION)
     return connection
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Tell whether a pooler stands between: it gives another process id than the server."""
+    return connection.prepare_threshold is None
 
 
 def _conninfo(dsn: str | URL) -> str:

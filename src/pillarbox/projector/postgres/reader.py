@@ -91,12 +91,8 @@ class Reader:
         *,
         in_hand: Container[int],
         passed_over: Container[str],
-        cut: bool,
     ) -> list[int]:
-        """Note what a claim has read; return the places of the rows to take, by number.
-
-        With `cut` the statement left out rows for their size, so no pair is known to be exhausted.
-        """
+        """Note what a claim has read; return the places of the rows to take, by number."""
         self.since = snapshot
         taken: dict[int, int] = {}
         counts: dict[tuple[int, str], int] = {}
@@ -114,7 +110,7 @@ class Reader:
             where = pair.shard, pair.tenant_id
             if self.turns.after(*where) != pair.after:
                 continue  # rows of it are to be read again
-            if counts.get(where, 0) < plan.quota and not cut:
+            if counts.get(where, 0) < plan.quota:
                 self.turns.exhausted(*where)
             elif where in counts:
                 self.turns.advance(*where, ends[where])

@@ -7,10 +7,12 @@ from typing import Final, Self
 from uuid import UUID
 
 import psycopg
+from psycopg import NotSupportedError
 
 from pillarbox.outbox.wakeup import CHANNEL
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.claims import Claims
+from pillarbox.projector.postgres.connecting import is_pooled
 from pillarbox.projector.postgres.leases import Leases
 from pillarbox.projector.postgres.line import Connect, Line
 from pillarbox.projector.postgres.settling import Settling
@@ -135,6 +137,8 @@ class PostgresStore:
         except (psycopg.Error, OSError) as error:
             raise StoreUnavailable(error) from error
         try:
+            if is_pooled(connection):
+                raise StoreUnavailable(NotSupportedError("a pooler passes no notifications on"))
             await connection.execute(f"LISTEN {CHANNEL}")
             yield _notifications(connection)
         except (psycopg.Error, OSError, TimeoutError) as error:
