@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import logging
 import signal
 import time
 from collections.abc import Sequence
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--shards", type=int, default=64, help="ready once it owns so many")
     parser.add_argument("--acks", type=Path, help="where to write when each event was acknowledged")
+    logging.basicConfig(level=logging.ERROR)
     asyncio.run(run(parser.parse_args()))
 
 
