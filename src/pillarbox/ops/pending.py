@@ -78,9 +78,10 @@ def sources(
     """Return what waits as bounded queries: set aside, being sent, and claimable."""
     table = transactions.table(outbox)
     columns, own = table.c, _of(table.c, tenant_id)
+    # Only NEW events are set aside. To ask for the status as well would read each row itself.
     set_aside = (
         select(columns.tenant_id)
-        .where(columns.status == "NEW", text(SET_ASIDE), *own)
+        .where(text(SET_ASIDE), *own)
         .order_by(columns.tenant_id, columns.key, columns.seq)
     )
     publishing = (
