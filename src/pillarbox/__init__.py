@@ -1,6 +1,11 @@
 """Pillarbox: reliable event delivery for Python services."""
 
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from pillarbox.app import Pillarbox
+from pillarbox.bus.memory import MemoryMessageBus
+from pillarbox.bus.message_bus import MessageBus
 from pillarbox.errors import PillarboxError
 from pillarbox.event.aggregate import AggregateRoot
 from pillarbox.event.context import correlation, tenant, trace
@@ -11,13 +16,30 @@ from pillarbox.outbox import listeners as _listeners
 from pillarbox.outbox.new_event import JsonText, NewEvent
 from pillarbox.outbox.outbox import Outbox, SqlAlchemyOutbox, SyncSqlAlchemyOutbox
 from pillarbox.outbox.record import OutboxRecord
+from pillarbox.projector.config import OutboxProjectorConfig
+from pillarbox.projector.projector import OutboxProjector
 from pillarbox.uow import tenants as _tenants
 from pillarbox.uow.hook import collect_events
 from pillarbox.uow.outcome import CommitOutcome, CommitUnknown
 from pillarbox.uow.tenants import TenantScoped
 from pillarbox.uow.unit_of_work import SQLAlchemyUnitOfWork
 
+if TYPE_CHECKING:
+    from pillarbox.bus.kafka import KafkaMessageBus
+    from pillarbox.bus.nats import NatsMessageBus
+
 del _listeners, _tenants
+
+# Their clients are extras: imported when they are asked for.
+_BUSES: Final = {"KafkaMessageBus": "pillarbox.bus.kafka", "NatsMessageBus": "pillarbox.bus.nats"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a bus with its client."""
+    if name not in _BUSES:
+        raise AttributeError(f"module 'pillarbox' has no attribute {name!r}")
+    return getattr(importlib.import_module(_BUSES[name]), name)
+
 
 __all__ = [
     "AggregateRoot",
@@ -26,9 +48,15 @@ __all__ = [
     "DomainEvent",
     "EventRegistry",
     "JsonText",
+    "KafkaMessageBus",
+    "MemoryMessageBus",
+    "MessageBus",
     "MessageEnvelope",
+    "NatsMessageBus",
     "NewEvent",
     "Outbox",
+    "OutboxProjector",
+    "OutboxProjectorConfig",
     "OutboxRecord",
     "Pillarbox",
     "PillarboxError",

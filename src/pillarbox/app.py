@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
+from pillarbox.bus.connect import bus_from_url
+from pillarbox.bus.message_bus import MessageBus
 from pillarbox.database import make_engine, shown
 from pillarbox.errors import DatabaseUnreachable, InvalidConfig
 from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
@@ -18,6 +20,8 @@ from pillarbox.outbox.notify import Notifier
 from pillarbox.outbox.routing import RoutingPolicy
 from pillarbox.outbox.schema.start_up import start_up_check
 from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.projector.config import OutboxProjectorConfig
+from pillarbox.projector.projector import OutboxProjector
 from pillarbox.tenancy import Tenancy, TenantResolver
 from pillarbox.uow.hook import collect_events
 from pillarbox.uow.repository import RepositoryFactory
@@ -45,7 +49,7 @@ class Pillarbox:
     def __init__(
         self,
         database: str | AsyncEngine,
-        bus: str | None = None,
+        bus: str | MessageBus | None = None,
         *,
         service: str | None = None,
         routing: RoutingPolicy | None = None,
@@ -60,7 +64,7 @@ class Pillarbox:
         self.settings = CaptureSettings.from_env(
             env,
             service=service,
-            bus=bus,
+            bus=bus if bus is None or isinstance(bus, str) else bus.capabilities.rules.name,
             routing=routing,
             tenancy=Tenancy.from_env(env, resolver=tenant_resolver),
             schema=schema,
@@ -68,7 +72,8 @@ class Pillarbox:
             encoders=encoders,
         )
         self.engine = _engine(database)
-        self.bus_url = bus or env.get("PILLARBOX_BUS_URL") or None
+        self._bus = bus or env.get("PILLARBOX_BUS_URL") or None
+        self._environ = env
         self.registry = EventRegistry()
         self.session_factory = async_sessionmaker(self.engine, expire_on_commit=False)
         collect_events(self.session_factory, settings=self.settings)
@@ -113,37 +118,87 @@ class Pillarbox:
                 f"repository of {kind.__name__}", "is registered already", "register one only"
             )
 
-    def lifespan(self, *, projector: bool = False) -> Lifespan:
-        """Return a lifespan for an ASGI framework: checks at the start, wake-ups while it runs."""
-        if projector:
+    @property
+    def bus(self) -> MessageBus:
+        """The bus, made from its URL on first use."""
+        if self._bus is None:
             raise InvalidConfig(
-                "projector",
-                "is True, and this version has no projector yet",
-                "pass projector=False",
+                "bus",
+                "is not set",
+                "pass it to Pillarbox, or set PILLARBOX_BUS_URL to kafka://host:9092 or the like",
             )
+        if isinstance(self._bus, str):
+            self._bus = bus_from_url(self._bus)
+        return self._bus
+
+    def projector(
+        self,
+        tenant_id: str | Sequence[str] | None = None,
+        config: OutboxProjectorConfig | None = None,
+        **options: Any,
+    ) -> OutboxProjector:
+        """Make a projector for this service's database and bus."""
+        return OutboxProjector(
+            self.session_factory,
+            self.bus,
+            tenant_id,
+            config or OutboxProjectorConfig.from_env(self._environ),
+            service=self.settings.service,
+            schema=self.settings.schema,
+            **options,
+        )
+
+    def lifespan(self, *, projector: bool = False) -> Lifespan:
+        """Return a lifespan for an ASGI framework: checks at the start, wake-ups while it runs.
+
+        With `projector` this process also moves the events to the bus.
+        """
 
         @asynccontextmanager
         async def lifespan(app: Any) -> AsyncIterator[None]:
             del app
-            async with self.running():
+            async with self.running(projector=projector):
                 yield
 
         return lifespan
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, *, projector: bool = False) -> AsyncIterator[None]:
         """Check the database, tell other processes of commits, and close the engine at the end."""
         try:
             await self.check()
-            notifier = asyncio.create_task(Notifier(self.engine).run(), name="pillarbox-notifier")
-            try:
-                yield
-            finally:
-                notifier.cancel()
-                with suppress(asyncio.CancelledError):
-                    await notifier
+            async with self._told_of_commits():
+                if not projector:
+                    yield
+                    return
+                async with self._projected():
+                    yield
         finally:
             await self.engine.dispose()
+
+    @asynccontextmanager
+    async def _told_of_commits(self) -> AsyncIterator[None]:
+        notifier = asyncio.create_task(Notifier(self.engine).run(), name="pillarbox-notifier")
+        try:
+            yield
+        finally:
+            notifier.cancel()
+            with suppress(asyncio.CancelledError):
+                await notifier
+
+    @asynccontextmanager
+    async def _projected(self) -> AsyncIterator[None]:
+        """Run a projector beside the application; when it fails, the application ends too."""
+        projector = self.projector()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(projector.run_forever(), name="pillarbox-projector")
+                try:
+                    yield
+                finally:
+                    projector.stop()
+        finally:
+            await self.bus.close()
 
     async def check(self) -> None:
         """Refuse a database that cannot serve this process; log what is merely weak."""

@@ -121,7 +121,7 @@ def test_from_env_reads_the_three_variables() -> None:
 
     assert box.engine.url.drivername == "postgresql+psycopg"
     assert box.engine.url.host == "db.example"
-    assert box.bus_url == "nats://bus:4222"
+    assert box.bus.capabilities.rules.name == "nats"
     assert box.settings.rules.name == "nats"
     assert box.settings.service == "orders"
 
@@ -176,9 +176,9 @@ def test_its_text_hides_the_password() -> None:
     assert repr(box) == "<Pillarbox orders on postgresql://app:***@db.example/orders>"
 
 
-def test_a_projector_is_refused_until_there_is_one() -> None:
-    with pytest.raises(InvalidConfig, match="pass projector=False"):
-        Pillarbox(URL, environ={}).lifespan(projector=True)
+def test_a_projector_needs_a_bus() -> None:
+    with pytest.raises(InvalidConfig, match="set PILLARBOX_BUS_URL"):
+        Pillarbox(URL, environ={}).projector()
 
 
 def test_a_second_repository_for_a_class_is_refused() -> None:

@@ -4,6 +4,7 @@ import click
 
 from pillarbox.cli.dev import dev
 from pillarbox.cli.group import Group
+from pillarbox.cli.projector import projector
 from pillarbox.cli.schema import schema
 
 
@@ -13,6 +14,7 @@ from pillarbox.cli.schema import schema
     examples=[
         "pillarbox dev                        start PostgreSQL and NATS for trying things out",
         "pillarbox schema apply               create or extend the tables",
+        "pillarbox projector run --app app:box   move events to the bus until Ctrl-C",
         "pillarbox schema check --json        find drift, for a pipeline",
     ],
 )
@@ -22,4 +24,5 @@ def main() -> None:
 
 
 main.add_command(dev)
+main.add_command(projector)
 main.add_command(schema)

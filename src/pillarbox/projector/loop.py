@@ -64,7 +64,8 @@ class Loop:
         self._retry: asyncio.TimerHandle | None = None
         self._group: asyncio.TaskGroup | None = None
         self._wake, self._room, self._outcomes, self._idle = (asyncio.Event() for _ in range(4))
-        self._stopping, self._renew = asyncio.Event(), asyncio.Event()
+        self._stopping, self._hurry, self._renew = (asyncio.Event() for _ in range(3))
+        self._calls: set[asyncio.Task[None]] = set()
         self._now = asyncio.get_running_loop().time
         self._throttle = Throttle()
         self._tenure = Tenure(store, work, observer, shards, config.lease, self._now)
@@ -80,16 +81,16 @@ class Loop:
         )
         self.settled_events = 0
 
-    @property
-    def stopping(self) -> bool:
-        """Whether the end was asked for."""
-        return self._stopping.is_set()
-
     def stop(self) -> None:
-        """Claim no more; `run` returns when what is in hand is settled, or the limit is over."""
+        """Claim no more; `run` returns when what is in hand is settled, or the limit is over.
+
+        A second call ends the wait.
+        """
+        if self._stopping.is_set():
+            self._hurry.set()
         self._stopping.set()
-        self._wake.set()
-        self._room.set()
+        for event in (self._wake, self._room, self._idle):
+            event.set()
 
     async def run(self, *, drain: bool = False, claims: int | None = None) -> None:
         """Work until stopped; with `drain` until nothing is left, with `claims` for so many."""
@@ -118,12 +119,14 @@ class Loop:
         await claiming
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.stop_timeout):
-                while self._work.hand or self._work.to_settle:
+                while (self._work.hand or self._work.to_settle) and not self._hurry.is_set():
                     self._idle.clear()
                     await self._idle.wait()
         if left := len(self._work.hand):
             log.warning("stopped_with_events_in_hand", extra={"events": left})
             self._work.drop(frozenset(range(self._shards)))
+        for call in self._calls:
+            call.cancel()
 
     # Claiming
 
@@ -223,7 +226,9 @@ class Loop:
             if batch is None:
                 break
             self._publishing += 1
-            self._group.create_task(self._publish(batch), name="pillarbox-publish")
+            call = self._group.create_task(self._publish(batch), name="pillarbox-publish")
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
         if self._work.rests and not self._publishing and self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(_TRY_AGAIN, self._send_again)
 

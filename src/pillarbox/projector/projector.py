@@ -73,7 +73,7 @@ class OutboxProjector:
         self._chance = chance or random.Random()  # noqa: S311 - jitter, no secret
         self._new_id = id_maker()
         self._loop: Loop | None = None
-        self._task: asyncio.Task[Any] | None = None
+        self._stopped = False
 
     async def run_forever(self) -> None:
         """Work until `stop` is called; survive outages of database and broker."""
@@ -97,16 +97,14 @@ class OutboxProjector:
 
         A second call does not wait for what is in flight: it will be sent again.
         """
-        if self._loop is not None and not self._loop.stopping:
+        self._stopped = True
+        if self._loop is not None:
             self._loop.stop()
-        elif self._task is not None:
-            self._task.cancel()
 
     @asynccontextmanager
     async def _joined(self) -> AsyncIterator[Loop]:
         if self._loop is not None:
             raise InvalidConfig("projector", "is running already", "make another one")
-        self._task = asyncio.current_task()
         await self._start_bus()
         member = self._member()
         store, shards = await self._open(member)
@@ -134,12 +132,11 @@ class OutboxProjector:
         try:
             await store.join(member)
             log.info("projector_joined", extra={"scope": str(self._scope), "shards": shards})
+            if self._stopped:
+                self._loop.stop()
             yield self._loop
-        except asyncio.CancelledError:
-            if not self._loop.stopping:
-                raise
         finally:
-            self._loop = self._task = None
+            self._loop, self._stopped = None, False
             await _leave(store)
 
     async def _start_bus(self) -> None:

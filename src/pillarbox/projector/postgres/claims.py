@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.line import Connection, Line
 from pillarbox.projector.postgres.reader import Plan, Reader, Row, Snapshot
 from pillarbox.projector.postgres.rows import event_of
@@ -28,10 +29,11 @@ class Claims:
         scope: Scope,
         member_id: UUID,
         source: str,
-        batch_bytes: int,
+        config: OutboxProjectorConfig,
     ) -> None:
         self._line, self._statements = line, statements
         self._scope, self._source = scope, source
+        self._ordered, self._by_row = config.ordered, config.claim == "row"
         self._marker = f"pillarbox.reader_{member_id.hex}"
         self._reader = Reader()
         self._shrunk = 0
@@ -39,7 +41,7 @@ class Claims:
             "scope": scope.name,
             "member": member_id,
             "marker": self._marker,
-            "bytes": batch_bytes,
+            "bytes": config.batch_bytes,
             "scope_tenants": list(scope.tenants),
             "scope_bucket": scope.bucket,
             "scope_buckets": scope.buckets,
@@ -77,7 +79,19 @@ class Claims:
             self._shrunk += _SHRINK
             return Claimed((), more=True)
         self._shrunk = max(0, self._shrunk - 1)
-        return self._take(request, plan, Snapshot.parse(snapshot), rows)
+        claimed = self._take(request, plan, Snapshot.parse(snapshot), rows)
+        if self._by_row and len(claimed.events) < len(rows):
+            await self._unmark(connection, rows, claimed.events)
+        return claimed
+
+    async def _unmark(
+        self, connection: Connection, rows: Sequence[Row], taken: Sequence[OutboxEvent]
+    ) -> None:
+        """Make NEW again what the statement marked and the reader left for its turn."""
+        kept = {event.seq for event in taken}
+        left = [row for row in rows if row[0] not in kept]
+        parameters = {"tenants": array(r[2] for r in left), "ids": array(r[6] for r in left)}
+        await connection.execute(self._statements["unmark"], parameters)
 
     def read_again(self, events: Iterable[OutboxEvent]) -> None:
         """Have events read again."""
@@ -103,7 +117,8 @@ class Claims:
             passed_over=request.passed_over,
         )
         source = self._source
-        events = [event_of(rows[place], source) for place in places]
+        ordered = self._ordered
+        events = [event_of(rows[place], source, ordered=ordered) for place in places]
         waiting = any(tenant not in request.passed_over for tenant in self._reader.turns.tenants())
         return Claimed(events, more=waiting)
 
@@ -132,6 +147,8 @@ class Claims:
 
     async def _discover(self, connection: Connection, shards: Sequence[int]) -> Snapshot:
         """Learn the backlog of shards that are new to us; return the feed's beginning."""
+        if self._by_row:
+            await connection.execute(self._statements["unmark_shards"], {"shards": array(shards)})
         snapshot, pairs = await self._pairs(connection, "discover", {"shards": array(shards)})
         self._reader.discovered(shards, snapshot, pairs)
         return self._reader.since or snapshot

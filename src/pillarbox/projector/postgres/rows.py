@@ -10,8 +10,11 @@ from pillarbox.event.rules import NO_HEADERS
 from pillarbox.projector.store import OutboxEvent
 
 
-def event_of(row: Sequence[Any], source: str) -> OutboxEvent:
-    """Make the event; the payload goes through as it is stored, without being decoded."""
+def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
+    """Make the event; the payload goes through as it is stored, without being decoded.
+
+    Without order each event has a lane to itself, whatever its key.
+    """
     (
         seq, shard, tenant_id, _, key, topic, event_id, attempts, blocked, blocker, expired, age,
         event_type, aggregate_type, aggregate_id, aggregate_version, event_number, routing_key,
@@ -41,10 +44,10 @@ def event_of(row: Sequence[Any], source: str) -> OutboxEvent:
     return OutboxEvent(
         seq,
         shard,
-        (tenant_id, key),
+        (tenant_id, key if ordered else event_id),
         topic,
         attempts,
-        blocked is True,
+        ordered and blocked is True,
         blocker is True,
         expired is True,
         age,

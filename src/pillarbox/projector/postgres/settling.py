@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.claims import array
 from pillarbox.projector.postgres.line import Connection, Line
 from pillarbox.projector.postgres.statements import Statements
@@ -31,13 +32,13 @@ class Settling:
         *,
         scope: Scope,
         member_id: UUID,
-        delete_sent: bool,
-        skip_dead: bool,
+        config: OutboxProjectorConfig,
     ) -> None:
         self._line, self._statements = line, statements
         self._lease = {"scope": scope.name, "member": member_id}
-        self._sent = statements["settle_deleted" if delete_sent else "settle_sent"]
-        self._skip_dead = skip_dead
+        deletes = config.on_sent == "delete"
+        self._sent = statements["settle_deleted" if deletes else "settle_sent"]
+        self._skip_dead, self._by_row = config.on_dead == "skip", config.claim == "row"
 
     async def settle(self, settlement: Settlement, epochs: Mapping[int, int]) -> Settled:
         """Write the outcomes of shards whose leases are held."""
@@ -104,12 +105,15 @@ class Settling:
         await self._block(connection, _first_waiting(settlement.waiting))
         aside = settlement.aside + settlement.waiting
         set_aside = await self._set_aside(connection, aside)
+        again = tuple(event for event in aside if event.seq not in set_aside)
+        if self._by_row and again:
+            await connection.execute(self._statements["unmark"], _ids(again))
         passed = [event for event, why in settlement.dead if not self._blocks(event, why)]
         freed = [event for event in (*settlement.sent, *passed) if event.blocker]
         if freed:
             lanes = await self._rows(connection, "lock_blocked", _keys(freed))
             await self._release(connection, lanes)
-        return tuple(event for event in aside if event.seq not in set_aside)
+        return again
 
     def _blocks(self, event: OutboxEvent, why: Failure) -> bool:
         passed = why.delay is None and (self._skip_dead or why.code == EXPIRED)

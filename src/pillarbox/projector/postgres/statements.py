@@ -12,22 +12,30 @@ _BUCKET = (
     " | get_byte(sha256(convert_to(o.tenant_id, 'UTF8')), 1)) %% %(scope_buckets)s"
     " = %(scope_bucket)s"
 )
+# With claim="row" the claim also writes PUBLISHING into its rows.
+_MARK = """, marked AS (
+    UPDATE @{schema}outbox AS o SET status = 'PUBLISHING'
+    FROM found AS f, batch
+    WHERE batch.small AND o.tenant_id = f.tenant_id AND o.id = f.id
+)"""
 
 
 class Statements:
     """Give each statement by its file's name."""
 
-    def __init__(self, *, schema: str | None, shards: int, scope: Scope) -> None:
+    def __init__(self, *, schema: str | None, shards: int, scope: Scope, by_row: bool) -> None:
         self._prefix = "" if schema is None else f'"{check_identifier("schema", schema)}".'
         self._mask = str(shards - 1)
         self._tenants = _LISTED if scope.tenants else "" if scope.buckets is None else _BUCKET
+        self._mark = _MARK if by_row else ""
+        self._open = "IN ('NEW', 'PUBLISHING')" if by_row else "= 'NEW'"
         self._made: dict[str, bytes] = {}
 
     def __getitem__(self, name: str) -> bytes:
         if name not in self._made:
-            text = _written(name).replace("@{schema}", self._prefix)
+            text = _written(name).replace("@{mark}", self._mark).replace("@{open}", self._open)
             text = text.replace("@{mask}", self._mask).replace("@{tenants}", self._tenants)
-            self._made[name] = text.encode()
+            self._made[name] = text.replace("@{schema}", self._prefix).encode()
         return self._made[name]
 
 

@@ -49,7 +49,9 @@ class PostgresStore:
         schema: str | None,
         shards: int,
     ) -> None:
-        statements = Statements(schema=schema, shards=shards, scope=scope)
+        statements = Statements(
+            schema=schema, shards=shards, scope=scope, by_row=config.claim == "row"
+        )
         # A statement that outlives the lease is of no use to anybody.
         self._reading, self._settling, self._keeping = (
             Line(connect, config.lease) for _ in range(3)
@@ -61,15 +63,14 @@ class PostgresStore:
             scope=scope,
             member_id=member_id,
             source=source,
-            batch_bytes=config.batch_bytes,
+            config=config,
         )
         self._settles = Settling(
             self._settling,
             statements,
             scope=scope,
             member_id=member_id,
-            delete_sent=config.on_sent == "delete",
-            skip_dead=config.on_dead == "skip",
+            config=config,
         )
         self._leases = Leases(
             self._keeping, statements, scope=scope, shards=shards, lease=config.lease

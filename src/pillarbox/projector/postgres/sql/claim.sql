@@ -57,7 +57,7 @@ WITH held AS MATERIALIZED (
     SELECT %(claim)s, %(member)s, %(scope)s, %(shards)s::bigint[], %(epochs)s::bigint[], batch.seqs
     FROM batch, set_config('synchronous_commit', 'on', true) AS durable
     WHERE batch.small AND batch.seqs IS NOT NULL AND durable = 'on'
-)
+)@{mark}
 SELECT
     NULL::bigint AS seq, NULL::integer AS shard, pg_current_snapshot()::text AS tenant_id,
     NULL::integer AS turn, current_setting(%(marker)s, true) AS key, NULL::text AS topic,

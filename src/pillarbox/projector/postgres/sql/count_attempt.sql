@@ -4,4 +4,4 @@
 UPDATE @{schema}outbox AS o SET retry_count = o.retry_count + 1
 FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(before)s::integer[]) AS e(tenant_id, id, before)
 WHERE o.tenant_id = e.tenant_id AND o.id = e.id
-    AND o.status = 'NEW' AND o.retry_count = e.before
+    AND o.status @{open} AND o.retry_count = e.before

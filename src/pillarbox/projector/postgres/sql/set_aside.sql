@@ -8,9 +8,9 @@ WITH blocked AS MATERIALIZED (
     )
     FOR KEY SHARE
 )
-UPDATE @{schema}outbox AS o SET set_aside = 'key'
+UPDATE @{schema}outbox AS o SET set_aside = 'key', status = 'NEW'
 FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id), blocked AS b
 WHERE o.tenant_id = e.tenant_id AND o.id = e.id
     AND b.tenant_id = o.tenant_id AND b.key = o.key AND o.seq > b.seq
-    AND o.status = 'NEW' AND o.set_aside IS NULL
+    AND o.status @{open} AND o.set_aside IS NULL
 RETURNING o.seq

@@ -13,7 +13,7 @@ WITH lease AS MATERIALIZED (
 ), sent AS (
     DELETE FROM @{schema}outbox AS o
     USING unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id)
-    WHERE o.tenant_id = e.tenant_id AND o.id = e.id AND o.status = 'NEW'
+    WHERE o.tenant_id = e.tenant_id AND o.id = e.id AND o.status @{open}
         AND (o.shard_hash & @{mask}) = ANY(ARRAY(SELECT shard FROM lease))
 ), ended AS (
     INSERT INTO @{schema}outbox_claim_end (claim_id)

@@ -11,5 +11,5 @@ FROM unnest(
     %(delays)s::float8[], %(classes)s::text[], %(messages)s::text[]
 ) AS e(tenant_id, id, before, attempts, delay, error_class, error_message)
 WHERE o.tenant_id = e.tenant_id AND o.id = e.id
-    AND o.status = 'NEW' AND o.retry_count = e.before
+    AND o.status @{open} AND o.retry_count = e.before
 RETURNING o.id::text

@@ -1,0 +1,60 @@
+"""Run a command in several processes: start them, pass signals on, replace those that die."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import Final
+
+import click
+
+_PAUSE: Final = 1.0
+
+
+class Processes:
+    """A few processes of one kind; they end when this one does, however it ends."""
+
+    def __init__(self, arguments: Sequence[str], count: int) -> None:
+        self._command = [sys.executable, "-m", "pillarbox", *arguments]
+        self._count = count
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._ending = threading.Event()
+
+    def run(self) -> int:
+        """Run until a signal, or until all have ended by themselves; return the exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._pass_on)
+        self._running = [self._start() for _ in range(self._count)]
+        code = 0
+        while self._running:
+            for process in list(self._running):
+                try:
+                    ended = process.wait(0.2)
+                except subprocess.TimeoutExpired:
+                    continue
+                self._running.remove(process)
+                code = max(code, self._after(process.pid, ended))
+        return code
+
+    def _after(self, pid: int, code: int) -> int:
+        """Replace a process that died; one that ended well, or was told to, stays ended."""
+        if code == 0 or self._ending.is_set():
+            return abs(code)
+        click.echo(f"process {pid} ended with {code}; another one is started", err=True)
+        if not self._ending.wait(_PAUSE):
+            self._running.append(self._start())
+        return 0
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # Nobody writes to its input: when this process is gone, it reads the end of it and stops.
+        return subprocess.Popen(  # noqa: S603 - our own command
+            self._command, stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        self._ending.set()
+        for process in self._running:
+            if process.poll() is None:
+                process.send_signal(number)
