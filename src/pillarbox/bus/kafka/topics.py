@@ -1,5 +1,6 @@
 """Look at a Kafka cluster's topics and make missing ones; every call here blocks."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ _admin: Final[Any] = untyped_admin  # its types name neither NewTopic nor Config
 
 _SAFE_COPIES: Final = 3
 _SAFE_IN_SYNC: Final = 2
+_SHOWN_SOON: Final = 0.01
 _LOOKED_AT: Final = 200
 _NAMED: Final = 5
 _MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
@@ -52,7 +54,14 @@ class Topics:
         if not wanted:
             return []
         answers = self._admin.create_topics(wanted, operation_timeout=seconds)
-        return [topic for topic, answer in answers.items() if _made(answer, seconds)]
+        made = [topic for topic, answer in answers.items() if _made(answer, seconds)]
+        # A topic is shown a moment after it was made; until then it would look missing.
+        limit = time.monotonic() + seconds
+        while any(self.is_missing(topic, seconds) for topic in answers):
+            if time.monotonic() > limit:
+                break
+            time.sleep(_SHOWN_SOON)
+        return made
 
     def weaknesses(self, seconds: float) -> list[str]:
         """Say which topics would lose acknowledged messages with one machine."""
