@@ -40,6 +40,7 @@ class Report:
     violations: Sequence[Violation]
     committed: int
     rolled_back: int
+    lost: int
     copies: int
     duplicates: int
     changed_hands: int
@@ -50,8 +51,8 @@ class Report:
             for found in self.violations
         ]
         return (
-            f"{self.committed} committed, {self.rolled_back} rolled back, {self.copies} copies, "
-            f"{self.duplicates} duplicates, {self.changed_hands} leases changed hands\n"
+            f"{self.committed} committed, {self.rolled_back} rolled back, {self.lost} lost with the "
+            f"database's tail, {self.copies} copies, {self.duplicates} duplicates, {self.changed_hands} leases changed hands\n"
             + "\n".join(shown or ["no violation"])
         )
 
@@ -63,6 +64,7 @@ def check(history: History) -> Report:
         violations=[found for invariant in INVARIANTS for found in invariant(history)],
         committed=len(history.committed),
         rolled_back=len(history.rolled_back),
+        lost=len(history.visible - _ids(history.committed)),
         copies=len(history.log),
         duplicates=len(history.log) - len(ids),
         changed_hands=sum(change.old_member != change.new_member for change in history.leases),

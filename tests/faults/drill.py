@@ -15,7 +15,7 @@ FREEZE: Final = "freeze"
 STOP: Final = "stop"
 _REACH_SECONDS: Final = 45.0
 _TIMES_MAX: Final = 12
-_TRIES: Final = 4
+_TRIES: Final = 12
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Drill:
     rig: Rig
     chance: random.Random
     tasks: deque[str]
-    width: int = 3
+    width: int = 4
     done: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     slots: list[Slot] = field(default_factory=list)
@@ -117,5 +117,5 @@ class Drill:
             self.done[slot.task] += 1
         else:
             self.failed[slot.task] += 1
-            assert self.failed[slot.task] <= _TRIES * (1 + self.done[slot.task]), self.failed
+            assert self.failed[slot.task] <= _TRIES + 2 * self.done[slot.task], self.failed
             self.tasks.append(slot.task)

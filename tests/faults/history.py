@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +107,7 @@ class History:
     committed: Sequence[Committed] = ()
     rolled_back: frozenset[str] = frozenset()
     acknowledged: frozenset[str] = frozenset()
+    visible: frozenset[str] = frozenset()
     rows: Sequence[Row] = ()
     log: Sequence[Copy] = ()
     changes: Sequence[StatusChange] = ()
@@ -131,12 +132,13 @@ def read_history(
     faults: Faults,
 ) -> History:
     """Gather everything at rest: nothing may be running any more."""
-    fates = list(_fates(journal))
+    fates = _fates(journal)
     with psycopg.connect(database, autocommit=True) as connection:
         return History(
             committed=[Committed(*row) for row in connection.execute(_COMMITTED)],
-            rolled_back=frozenset(i for ids, fate in fates if fate == "rolled-back" for i in ids),
-            acknowledged=frozenset(i for ids, fate in fates if fate == "durable" for i in ids),
+            rolled_back=frozenset(fates["rolled-back"]),
+            acknowledged=frozenset(fates["durable"]),
+            visible=frozenset(fates["visible"]),
             rows=[Row(*row) for row in connection.execute(_ROWS)],
             log=[copy_of(message) for message in messages],
             changes=[StatusChange(*row) for row in connection.execute(_CHANGES)],
@@ -181,10 +183,13 @@ def read_trace(trace: Path) -> Iterator[Step]:
             )
 
 
-def _fates(journal: Path) -> Iterator[tuple[Sequence[str], str]]:
+def _fates(journal: Path) -> Mapping[str, Sequence[str]]:
+    """Return the ids of each fate; what is unknown is settled by the ledger."""
+    fates: dict[str, list[str]] = defaultdict(list)
     for line in journal.read_text("utf-8").splitlines():
         said = json.loads(line)
-        yield said["ids"], said["fate"]
+        fates[said["fate"]].extend(said["ids"])
+    return fates
 
 
 _COMMITTED: Final = (

@@ -18,16 +18,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote
+from typing import Final
 
-from pillarbox.bus.connect import bus_from_url
-from pillarbox.projector.projector import OutboxProjector
+from psycopg.conninfo import make_conninfo
 
+from pillarbox.bus.kafka import KafkaMessageBus
+from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.nats import NatsMessageBus
 from pillarbox.bus.outcome import Accepted, PublishOutcome
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.observer import Observer
+from pillarbox.projector.projector import OutboxProjector
 from tests.faults.orphan import end_with_parent
 from tests.faults.points import POINTS, FailPoint
+
+# The part of its lease that a projector waits for the bus's answer.
+_ANSWER_SHARE: Final = 0.7
 
 
 @dataclass(slots=True)
@@ -43,10 +49,11 @@ class Trace:
 
 
 class Saboteur(Observer):
-    """Trace each step, and end the process at the fail point."""
+    """Trace each step, and kill the victim at the fail point: this process, if no other is named."""
 
-    def __init__(self, trace: Trace, fail_point: FailPoint | None) -> None:
+    def __init__(self, trace: Trace, fail_point: FailPoint | None, victim: int) -> None:
         self._trace = trace
+        self._victim = victim
         self._fail_point = fail_point
         self._left = 0 if fail_point is None else fail_point.times
         self._open = 0
@@ -121,17 +128,25 @@ class Saboteur(Observer):
 
     def _end(self) -> None:
         self._trace.note("killed", point=self._fail_point and self._fail_point.name)
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(self._victim, signal.SIGKILL)
+
+
+def bus_of(url: str, publish_timeout: timedelta) -> MessageBus:
+    """Make a bus that answers within the short leases of the rig."""
+    scheme, _, address = url.partition("://")
+    if scheme == "kafka":
+        return KafkaMessageBus(address, publish_timeout=publish_timeout)
+    return NatsMessageBus(url, publish_timeout=publish_timeout)
 
 
 async def run(options: argparse.Namespace, trace: Trace) -> None:
     """Run a projector until SIGTERM."""
     fail_point = FailPoint.parse(options.fail_point) if options.fail_point else None
     # The audit in the database knows a projector by this setting of its connections.
-    setting = quote(f"-c rig.projector={options.name}")
+    dsn = make_conninfo(options.database, options=f"-c rig.projector={options.name}")
     projector = OutboxProjector(
-        message_bus=bus_from_url(options.bus),
-        dsn=f"{options.database}?options={setting}",
+        message_bus=bus_of(options.bus, timedelta(seconds=_ANSWER_SHARE * options.lease)),
+        dsn=dsn,
         config=OutboxProjectorConfig(
             lease=options.lease,
             batch_size=options.batch,
@@ -139,7 +154,7 @@ async def run(options: argparse.Namespace, trace: Trace) -> None:
             sleep_idle=options.sleep_idle,
             stop_timeout=options.stop_timeout,
         ),
-        observer=Saboteur(trace, fail_point),
+        observer=Saboteur(trace, fail_point, options.victim),
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, projector.stop)
     end_with_parent()
@@ -156,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--trace", required=True, type=Path)
     parser.add_argument("--fail-point", help=f"NAME:N[:SECONDS], one of {', '.join(POINTS)}")
+    parser.add_argument("--victim", type=int, default=os.getpid(), help="whom to kill instead")
     parser.add_argument("--lease", type=float, default=3.0)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--sleep-busy", type=float, default=0.02)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +29,13 @@ from tests.faults.workload import TOPICS
 from tests.support.processes import until
 
 BrokerName = Literal["kafka", "nats"]
-LEASE: Final = 3.0
+LEASE: Final = 2.5
+# A late WAL writer gives a kill the most to lose of what was committed asynchronously.
+_SETTINGS: Final[Mapping[str, str | float]] = {"max_connections": 200, "wal_writer_delay": "10s"}
 _PARTITIONS: Final = 4
 _END_SECONDS: Final = 20.0
 _TAIL: Final = 3_000
+_SHOWN: Final = 4
 _OPEN: Final = """
     SELECT count(*) FROM audit_claim WHERE projector = %s AND seqs && (
         SELECT coalesce(array_agg(seq), '{}') FROM outbox
@@ -172,12 +175,12 @@ class Rig:
         return int(self.ask("SELECT count(*) FROM outbox WHERE status = 'SENT'"))
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
-        """Wait for a condition; fail with what the running projectors said."""
+        """Wait for a condition; fail with what the latest projectors said."""
         try:
             until(condition, what, seconds)
         except AssertionError as error:
-            running = [projector.said() for projector in self.projectors if projector.running]
-            raise AssertionError("\n\n".join([str(error), *running])) from None
+            latest = [projector.said() for projector in self.projectors[-_SHOWN:]]
+            raise AssertionError("\n\n".join([str(error), *latest])) from None
 
     def come_to_rest(self, seconds: float) -> None:
         """Wait for the end of the workload and for everything to be delivered."""
@@ -218,9 +221,9 @@ class Rig:
 
 
 @contextmanager
-def rigged(broker: BrokerName, folder: Path, seed: int, **settings: str | float) -> Iterator[Rig]:
+def rigged(broker: BrokerName, folder: Path, seed: int) -> Iterator[Rig]:
     """Start a database and a broker, make tables and topics, and end everything afterwards."""
-    with Postgres(18, settings={"max_connections": 200, **settings}) as postgres:
+    with Postgres(18, settings=_SETTINGS) as postgres:
         database = postgres.create_database("faults")
         _make_tables(database)
         with Kafka() if broker == "kafka" else Nats() as server:

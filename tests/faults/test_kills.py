@@ -12,7 +12,7 @@ KILLS = 8
 FREEZES = 3
 STOPS = 4
 DRILL_SECONDS = 240.0
-REST_SECONDS = 60.0
+REST_SECONDS = 30.0
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(480)]
 

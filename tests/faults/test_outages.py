@@ -1,5 +1,6 @@
 """A database or a broker that is killed or frozen under load costs time, and nothing else."""
 
+import signal
 import time
 
 import pytest
@@ -43,7 +44,6 @@ def passes(rig: Rig, seconds: float) -> int:
 def survives(rig: Rig, faults: Faults) -> None:
     """Wait for rest and look at everything: no promise broken, no attempt burnt."""
     rig.come_to_rest(REST_SECONDS)
-    assert all(projector.running for projector in rig.projectors)
     rig.stop_projectors()
     report = rig.report(faults)
     rig.tell(str(report))
@@ -65,6 +65,7 @@ def test_a_broker_that_is_killed_and_frozen_burns_no_attempt_and_no_memory(rig: 
     frozen = passes(rig, OUTAGE_SECONDS)
     rig.broker.thaw()
 
+    assert all(projector.running for projector in rig.projectors)
     # Each outage may leave the messages of every projector unanswered more than once.
     survives(rig, Faults(broker=40))
     rig.tell(f"memory before {before:,}, broker killed {killed:,}, frozen {frozen:,} bytes")
@@ -79,4 +80,24 @@ def test_a_database_that_is_killed_under_load_leaves_no_ghost(rig: Rig) -> None:
         rig.postgres.restart()
         flows_on(rig)
 
+    assert all(projector.running for projector in rig.projectors)
     survives(rig, Faults(database=3))
+
+
+@pytest.mark.parametrize("rig", ["nats"], indirect=True)
+def test_a_database_that_dies_between_read_and_send_leaves_no_ghost(rig: Rig) -> None:
+    rig.start_workload(seconds=150, writers=6, rate=200, not_durable=1.0)
+    points = ("after-read", "after-claim", "before-send", "after-send", "after-ack")
+
+    for point in points:
+        projector = rig.start_projector(f"{point}:5", victim=rig.postgres.pid)
+        rig.until(lambda: not rig.postgres.running, f"the database dies {point}", REST_SECONDS)
+        rig.postgres.kill()  # what the postmaster has left behind
+        rig.postgres.restart()
+        flows_on(rig, more=20)
+        projector.signal(signal.SIGTERM)
+        assert projector.wait() == 0, projector.said()
+    rig.stop_workload()
+    rig.start_projector()
+
+    survives(rig, Faults(database=len(points)))
