@@ -152,10 +152,10 @@ class Loop:
 
     def _limit(self) -> int:
         """Return how many events to claim now; none while they could not be sent."""
-        paused = self._throttle.everything(self._now())
-        if not self._tenure.valid or not self._work.bus.closed or paused:
+        now = self._now()
+        if not self._tenure.valid or self._throttle.everything(now):
             return 0
-        limit = self._work.room(self._config.events_in_hand)
+        limit = self._work.room(self._config.events_in_hand, now)
         if not limit and self._work.topics:
             self._work.spill()
             self._outcomes.set()

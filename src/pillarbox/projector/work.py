@@ -66,8 +66,13 @@ class Work:
 
     # Claiming
 
-    def room(self, most: int) -> int:
-        """Return how many events to claim next; 0 when enough is in hand."""
+    def room(self, most: int, now: float) -> int:
+        """Return how many events to claim next; 0 when enough is in hand, or the bus is down.
+
+        A bus that is down is tried with what is in hand; only with an empty hand with a few others.
+        """
+        if not self.bus.closed:
+            return 0 if self.hand or now < self.bus.again_at else min(TRY, self.batch_size)
         if self._cautious > 0:
             return 0 if self.hand else min(self.batch_size, max(1, self._suspects.largest // 2))
         return self.batch_size if most - len(self.hand) >= self.batch_size else 0
@@ -174,11 +179,13 @@ class Work:
         if self.bus.closed and not self.topics and _all_accepted(outcomes):
             self._all_sent(batch.events)
             return
+        # Without any answer the whole bus may be down; beside an answer it was held back.
+        silent = not any(isinstance(outcome, Accepted | Refused) for outcome in outcomes)
         for event, outcome in zip(batch.events, outcomes, strict=True):
             # An answer may be for an earlier copy, sent before its lease was lost and taken again.
             if self._flying.get(event.seq) is event:
                 del self._flying[event.seq]
-                self._answer(event, outcome, now)
+                self._answer(event, outcome, now, silent=silent)
 
     def _all_sent(self, events: Iterable[OutboxEvent]) -> None:
         """Do what `_answer` does for accepted events; most batches come this way."""
@@ -192,7 +199,9 @@ class Work:
         if self._alone:
             self._alone.difference_update(event.seq for event in events)
 
-    def _answer(self, event: OutboxEvent, outcome: PublishOutcome, now: float) -> None:
+    def _answer(
+        self, event: OutboxEvent, outcome: PublishOutcome, now: float, *, silent: bool
+    ) -> None:
         match outcome:
             case Accepted():
                 self._destination_answers(event)
@@ -211,7 +220,8 @@ class Work:
                 self.topics.setdefault(topic, Breaker()).failed(now)
                 self._go_again(event)
             case Unavailable() | Unknown():
-                self.bus.failed(now)
+                if silent:
+                    self.bus.failed(now)
                 if event.topic in self.topics:
                     self.topics[event.topic].trying = False
                 self._go_again(event)
