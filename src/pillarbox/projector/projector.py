@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -26,7 +27,9 @@ from pillarbox.projector.postgres.settings import read_shard_count
 from pillarbox.projector.postgres.store import PostgresStore
 from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.scope import scope_of
-from pillarbox.projector.store import Member, StoreUnavailable
+from pillarbox.projector.session.settings import read_shard_count as shard_count_of
+from pillarbox.projector.session.store import SessionStore
+from pillarbox.projector.store import Member, Store, StoreUnavailable
 from pillarbox.projector.work import Work
 
 
@@ -39,7 +42,9 @@ class OutboxProjector:
     Any number of projectors share the work. `tenant_id` serves one tenant or several, `bucket="0/8"`
     an eighth of all tenants, neither serves all. The connections are the projector's own: by the
     address of the session factory's engine, by `dsn`, or by `connect`, a function that opens a
-    psycopg connection. `dead_hook` is called at least once for an event that becomes DEAD.
+    psycopg connection. On SQLite, with a session factory that is bound to a connection, or with
+    `through_session=True` it has none and works through the session factory alone.
+    `dead_hook` is called at least once for an event that becomes DEAD.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class OutboxProjector:
         *,
         dsn: str | None = None,
         connect: Callable[[], Awaitable[AsyncConnection[Any]]] | None = None,
+        through_session: bool = False,
         bucket: str | None = None,
         service: str | None = None,
         schema: str | None = None,
@@ -64,7 +70,10 @@ class OutboxProjector:
         self.config.check_against(message_bus.capabilities.publish_timeout)
         self._bus, self._scope = message_bus, scope_of(tenant_id, bucket)
         engine = _engine_of(session_factory)
-        self._connect = _connect(engine, dsn, connect)
+        through = through_session or (dsn is None and connect is None and _alone(session_factory))
+        self._database = (
+            session_factory if session_factory and through else _connect(engine, dsn, connect)
+        )
         self._wakeup: Wakeup | None = None if engine is None else wakeup_of(engine)
         name = service or os.environ.get("PILLARBOX_SERVICE") or "default"
         self._service = check_key("service", name)
@@ -148,10 +157,15 @@ class OutboxProjector:
         for warning in warnings:
             log.warning("bus_check: %s", warning)
 
-    async def _open(self, member: Member) -> tuple[PostgresStore, int]:
-        shards = await read_shard_count(self._connect, self._schema)
-        store = PostgresStore(
-            self._connect,
+    async def _open(self, member: Member) -> tuple[Store, int]:
+        make: Callable[..., Store]
+        if isinstance(self._database, async_sessionmaker):
+            shards = await shard_count_of(self._database, self._schema)
+            make = partial(SessionStore, self._database)
+        else:
+            shards = await read_shard_count(self._database, self._schema)
+            make = partial(PostgresStore, self._database)
+        store = make(
             config=self.config,
             scope=self._scope,
             member_id=member.member_id,
@@ -171,7 +185,7 @@ class OutboxProjector:
         )
 
 
-async def _leave(store: PostgresStore) -> None:
+async def _leave(store: Store) -> None:
     """Give leases back and disconnect; if that cannot be done now, they expire."""
     try:
         async with asyncio.timeout(_LEAVING):
@@ -188,6 +202,14 @@ _LEAVING = 5.0
 def _engine_of(factory: async_sessionmaker[AsyncSession] | None) -> AsyncEngine | None:
     bind = None if factory is None else factory.kw.get("bind")
     return bind if isinstance(bind, AsyncEngine) else None
+
+
+def _alone(factory: async_sessionmaker[AsyncSession] | None) -> bool:
+    """Tell whether a session factory is the only way to its database."""
+    bind = None if factory is None else factory.kw.get("bind")
+    if isinstance(bind, AsyncEngine):
+        return bind.dialect.name == "sqlite"
+    return bind is not None  # one connection
 
 
 def _connect(
