@@ -10,6 +10,7 @@ from pillarbox import MemoryMessageBus, MessageEnvelope
 from pillarbox.bus.outcome import PublishOutcome, Refused, Unavailable, Unknown
 from pillarbox.errors import InvalidConfig, ScopeOverlaps
 from pillarbox.ops import Ops
+from pillarbox.projector.observer import Observer
 from pillarbox.projector.store import Failure, OutboxEvent
 from tests.delivery.shop import ONE_PER_KEY, Shop
 from tests.support.database import on
@@ -505,3 +506,24 @@ async def test_a_second_stop_does_not_wait_for_answers(shop: Shop) -> None:
 
     assert await shop.database.scalar("SELECT count(member_id) FROM outbox_lease") == 0
     assert await shop.database.scalar("SELECT status FROM outbox") == "NEW"
+
+
+async def test_an_aggregates_event_out_of_order_is_noticed(shop: Shop) -> None:
+    class Watch(Observer):
+        def __init__(self) -> None:
+            self.broken: list[tuple[str, str]] = []
+
+        def order_broken(self, tenant_id: str, key: str) -> None:
+            self.broken.append((tenant_id, key))
+
+    await shop.run(
+        "INSERT INTO outbox (occurred_at, shard_hash, id, event_type, topic, key, payload, "
+        "aggregate_type, aggregate_id, aggregate_version, event_number) "
+        "SELECT now(), 3, gen_random_uuid(), 'Noted', 'orders', 'k', '{}', 'order', 'k', "
+        "CASE n WHEN 3 THEN 1 ELSE n END, 1 FROM generate_series(1, 4) AS n"
+    )
+    watch = Watch()
+
+    await shop.projector(observer=watch).drain()
+
+    assert watch.broken == [("default", "k")]

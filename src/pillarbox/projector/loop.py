@@ -18,6 +18,7 @@ from pillarbox.outbox.wakeup import Wakeup
 from pillarbox.projector.chores import Chores
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.observer import Observer
+from pillarbox.projector.order import OrderWatch
 from pillarbox.projector.store import (
     Claimed,
     ClaimRequest,
@@ -67,7 +68,7 @@ class Loop:
         self._stopping, self._hurry, self._renew = (asyncio.Event() for _ in range(3))
         self._calls: set[asyncio.Task[None]] = set()
         self._now = asyncio.get_running_loop().time
-        self._throttle = Throttle()
+        self._throttle, self._order = Throttle(), OrderWatch()
         self._tenure = Tenure(store, work, observer, shards, config.lease, self._now)
         self._chores = Chores(
             store,
@@ -182,6 +183,9 @@ class Loop:
             self._renew.set()
         events = self._tenure.still_owned(claimed.events, epochs)
         work.shut = self._throttle.shut_topics(now)
+        for event in self._order.broken(events):
+            log.error("order_broken", extra={"event_id": event.event_id, "tenant": event.lane[0]})
+            self._observer.order_broken(*event.lane)
         work.claimed(request.claim_id, events, epochs)
         self._throttle.spend(events)
         self._observer.claimed(len(events), timedelta(seconds=self._now() - now))
@@ -312,7 +316,8 @@ class Loop:
                 await self._tenure.keep()
             except StoreUnavailable as error:
                 self._poll_failed("renewal_failed", error)
-            self._tenure.lapse()
+            if self._tenure.lapse():
+                self._order.forget()
             self._room.set()
             self._idle.set()
 

@@ -67,10 +67,12 @@ class Tenure:
         self.observer.owns(len(self.epochs))
         await self._hand_over(frozenset(ownership.hand_over))
 
-    def lapse(self) -> None:
-        """Let go of everything when the leases were not renewed in time."""
-        if self.epochs and not self.valid:
+    def lapse(self) -> bool:
+        """Let go of everything when the leases were not renewed in time; tell whether it was so."""
+        lapsed = bool(self.epochs) and not self.valid
+        if lapsed:
             self._lose(self.epochs)
+        return lapsed
 
     async def _hand_over(self, shards: frozenset[int]) -> None:
         """Give shards back as soon as nothing of them is in hand; claim no more of them."""

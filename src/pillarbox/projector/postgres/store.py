@@ -1,13 +1,13 @@
 """The store on PostgreSQL: three connections for claims, settling and leases, one to listen."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self
 from uuid import UUID
 
 import psycopg
-from psycopg import NotSupportedError
 
 from pillarbox.outbox.wakeup import CHANNEL
 from pillarbox.projector.config import OutboxProjectorConfig
@@ -30,6 +30,8 @@ from pillarbox.projector.store import (
     Settlement,
     StoreUnavailable,
 )
+
+log = logging.getLogger("pillarbox.projector")
 
 _DUE_AT_ONCE: Final = 1_000
 _LISTENER_ALIVE: Final = 30.0
@@ -139,9 +141,11 @@ class PostgresStore:
             raise StoreUnavailable(error) from error
         try:
             if is_pooled(connection):
-                raise StoreUnavailable(NotSupportedError("a pooler passes no notifications on"))
-            await connection.execute(f"LISTEN {CHANNEL}")
-            yield _notifications(connection)
+                log.info("no_wake_ups: a pooler passes no notifications on, so polling it is")
+                yield _never()
+            else:
+                await connection.execute(f"LISTEN {CHANNEL}")
+                yield _notifications(connection)
         except (psycopg.Error, OSError, TimeoutError) as error:
             raise StoreUnavailable(error) from error
         finally:
@@ -151,6 +155,11 @@ class PostgresStore:
         """Disconnect."""
         for line in (self._reading, self._settling, self._keeping):
             await line.close()
+
+
+async def _never() -> AsyncIterator[None]:
+    await asyncio.Event().wait()
+    yield
 
 
 async def _notifications(connection: psycopg.AsyncConnection[object]) -> AsyncIterator[None]:
