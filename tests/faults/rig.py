@@ -23,6 +23,7 @@ from pillarbox.database import sync_url
 from pillarbox.outbox.schema import apply
 from pillarbox.servers import Kafka, Nats, Postgres
 from tests.faults.checker import Report, check
+from tests.faults.evidence import evidence
 from tests.faults.history import Faults, read_history
 from tests.faults.readers import read_log
 from tests.faults.workload import TOPICS
@@ -204,7 +205,10 @@ class Rig:
         history = read_history(
             self.database, messages, journal=self.journal, traces=traces, faults=faults
         )
-        return check(history)
+        report = check(history)
+        if report.violations:
+            self.tell(evidence(self.database, report, history.log))
+        return report
 
     def tell(self, words: str) -> None:
         """Say what was seen, for those who run with -s or look at a failure."""
