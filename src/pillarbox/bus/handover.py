@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from pillarbox.bus.outcome import PublishOutcome, Unknown
 
@@ -40,8 +40,8 @@ class Handover:
             self._finish()
 
     def outcomes(self) -> Sequence[PublishOutcome]:
-        """Return the answers, in the order of the messages."""
-        return [answer or NO_ANSWER for answer in self._answers]
+        """Return the answers, in the order of the messages, once none is missing."""
+        return cast("list[PublishOutcome]", self._answers)
 
     def _finish(self) -> None:
         if not self.done.done():

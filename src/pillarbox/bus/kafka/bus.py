@@ -64,6 +64,12 @@ class _Call:
             raise InvalidTopic("topic", "is missing", "name the topic each message goes to")
         return [topic for topic in found if topic is not None]
 
+    def without(self, refused: Mapping[str, Unavailable]) -> Sequence[MessageEnvelope]:
+        """Return the messages that may be sent."""
+        if not refused:
+            return self.batch
+        return [message for message in self.batch if message.topic not in refused]
+
     def seconds_left(self) -> float:
         return max(0.01, self.deadline - asyncio.get_running_loop().time())
 
@@ -152,17 +158,21 @@ class KafkaMessageBus:
             return []
         async with self._gate.turn:
             refused = await self._look_at(call, life)
-            sent = [message for message in call.batch if message.topic not in refused]
+            sent = call.without(refused)
             if life.failed or asyncio.get_running_loop().time() >= call.deadline:
                 life.fail()
                 await life.over()
+                await asyncio.sleep(0)  # The life is retired in this turn of the loop.
                 return [HELD_BACK] * len(call.batch)
             handover = await life.hand_over(sent, call.deadline) if sent else None
         with self._gate.told(refused):
-            answers = iter(() if handover is None else await life.answered(handover))
-        outcomes = [refused.get(message.topic or "") or next(answers) for message in call.batch]
-        self._learn(outcomes)
-        return outcomes
+            answers = () if handover is None else await life.answered(handover)
+        if life.ended:
+            self._learn(answers)
+        if not refused:
+            return answers
+        rest = iter(answers)
+        return [refused.get(message.topic or "") or next(rest) for message in call.batch]
 
     async def _publish_one_by_one(self, call: _Call) -> Sequence[PublishOutcome]:
         outcomes: list[PublishOutcome] = []

@@ -49,7 +49,7 @@ class ProducerLife:
         self._timer = self._loop.call_later(_IDLE, self._look)
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._inside = 0
-        self._last_error = ""
+        self._errors: set[str] = set()
         self.failed = False
         self.retired = False
         self.reached = False
@@ -200,8 +200,8 @@ class ProducerLife:
             self._loop.call_soon(setattr, self, "retired", True)
 
     def _heard(self, error: KafkaError) -> None:
-        if error.name() != self._last_error:
-            self._last_error = error.name()
+        if error.name() not in self._errors:
+            self._errors.add(error.name())
             _log.warning("kafka_client_error", extra={"code": error.name(), "reason": error.str()})
 
 

@@ -35,6 +35,7 @@ class Connection:
         self._waiting: dict[int, tuple[Handover, int, str]] = {}
         self._room = asyncio.Event()
         self._up = asyncio.Event()
+        self._errors: set[str] = set()
         self.ended = False
 
     @property
@@ -143,7 +144,11 @@ class Connection:
 
     async def _reconnected(self) -> None:
         _log.info("nats_reconnected")
+        self._errors.clear()
         self._up.set()
 
     async def _heard(self, error: Exception) -> None:
-        _log.warning("nats_client_error", extra={"reason": f"{type(error).__name__}: {error}"})
+        reason = f"{type(error).__name__}: {error}"
+        if reason not in self._errors:  # It repeats itself while the server is away.
+            self._errors.add(reason)
+            _log.warning("nats_client_error", extra={"reason": reason})

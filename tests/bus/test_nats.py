@@ -1,0 +1,123 @@
+"""What only NATS does: streams, its limits and its removal of duplicates."""
+
+from collections.abc import AsyncIterator
+
+import nats
+import pytest
+from nats.js.api import DiscardPolicy, StreamConfig
+
+from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.nats import NatsMessageBus
+from pillarbox.bus.outcome import ACCEPTED, Accepted, Refused, Unavailable, Unknown
+from pillarbox.servers import Nats
+from tests.bus.rigs import NatsRig, ids, message, new_topic
+
+
+@pytest.fixture
+async def bus(nats_server: Nats) -> AsyncIterator[MessageBus]:
+    made = NatsMessageBus(nats_server.url)
+    yield made
+    await made.close()
+
+
+async def add_stream(server: Nats, topic: str, **limits: int) -> None:
+    client = await nats.connect(server.url)
+    config = StreamConfig(name=topic.replace(".", "_"), subjects=[topic], **limits)  # type: ignore[arg-type]  # the limits are ints
+    config.discard = DiscardPolicy.NEW
+    await client.jetstream().add_stream(config)
+    await client.close()
+
+
+async def test_a_message_over_the_servers_limit_is_refused_and_its_neighbours_pass(
+    nats_server: Nats, bus: MessageBus
+) -> None:
+    topic = new_topic()
+    batch = [message(topic, 1), message(topic, 2, data=b"x" * 1_100_000), message(topic, 3)]
+
+    outcomes = await bus.publish(batch)
+
+    assert [type(outcome) for outcome in outcomes] == [Accepted, Refused, Accepted]
+    assert ids(await NatsRig(nats_server).read(topic)) == ids([batch[0], batch[2]])
+
+
+async def test_a_message_over_the_streams_limit_is_refused(
+    nats_server: Nats, bus: MessageBus
+) -> None:
+    topic = new_topic()
+    await add_stream(nats_server, topic, max_msg_size=2_000)
+
+    [outcome] = await bus.publish([message(topic, data=b"x" * 5_000)])
+
+    assert isinstance(outcome, Refused)
+    assert outcome.certain
+
+
+async def test_a_full_stream_is_unavailable(nats_server: Nats, bus: MessageBus) -> None:
+    topic = new_topic()
+    await add_stream(nats_server, topic, max_msgs=1)
+
+    outcomes = await bus.publish([message(topic, 1), message(topic, 2)])
+
+    assert outcomes[0] == ACCEPTED
+    assert isinstance(outcomes[1], Unavailable)
+    assert outcomes[1].topic == topic
+
+
+async def test_a_missing_stream_on_another_machine_is_unavailable(
+    bus: MessageBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus, "_makes_streams", False)
+    topic = new_topic()
+
+    [outcome] = await bus.publish([message(topic)])
+
+    assert isinstance(outcome, Unavailable)
+    assert (outcome.code, outcome.topic) == ("no-stream", topic)
+
+
+async def test_the_id_of_one_tenant_does_not_hide_that_of_another(
+    nats_server: Nats, bus: MessageBus
+) -> None:
+    topic = new_topic()
+    one = message(topic)
+
+    await bus.publish([one, one._replace(tenant_id="other"), one])
+
+    stored = await NatsRig(nats_server).read(topic)
+    assert [found.headers["tenant_id"] for found in stored] == ["default", "other"]
+
+
+async def test_a_named_stream_takes_further_topics(nats_server: Nats) -> None:
+    first, second = new_topic(), new_topic()
+    name = first.partition(".")[0].upper()
+    bus = NatsMessageBus(nats_server.url, stream=name)
+
+    outcomes = [*await bus.publish([message(first)]), *await bus.publish([message(second)])]
+    await bus.close()
+
+    assert outcomes == [ACCEPTED] * 2
+    client = await nats.connect(nats_server.url)
+    assert (await client.jetstream().stream_info(name)).state.messages == 2
+    await client.close()
+
+
+async def test_a_header_or_topic_that_would_break_the_protocol_is_refused(bus: MessageBus) -> None:
+    topic = new_topic()
+    broken = message(topic, headers={"x": "a\r\nNats-Rollup: all"})
+
+    outcomes = await bus.publish([broken, message("two words", key=None)])
+
+    assert [type(outcome) for outcome in outcomes] == [Refused, Refused]
+
+
+async def test_one_by_one_stops_a_key_at_its_refused_message(bus: MessageBus) -> None:
+    topic = new_topic()
+    batch = [
+        message(topic, key="k", data=b"x" * 1_100_000),
+        message(topic, key="k"),
+        message(topic),
+    ]
+
+    outcomes = await bus.publish(batch, one_by_one=True)
+
+    assert [type(outcome) for outcome in outcomes] == [Refused, Unknown, Accepted]
