@@ -1,25 +1,25 @@
 import asyncio
+import os
 
-from sqlalchemy import select, text
+import nats
 
-from pillarbox import DomainEvent, OutboxRecord, Pillarbox, SqlAlchemyOutbox
+from pillarbox import DomainEvent, Pillarbox, SqlAlchemyOutbox
 
 
 class OrderPlaced(DomainEvent):
     aggregate_type = "order"
     order_id: str
-    total: int
 
 
 async def main() -> None:
     box = Pillarbox.from_env(service="orders")
-    async with box.running(), box.session_factory() as session:
-        await session.execute(text("CREATE TABLE IF NOT EXISTS sales (id text, total int)"))
-        await session.execute(text("INSERT INTO sales VALUES ('o-1', 42)"))
-        await SqlAlchemyOutbox(session).add(OrderPlaced("o-1", 42), key="o-1")
-        await session.commit()  # the order and its event, or neither
-        for event in await session.scalars(select(OutboxRecord)):
-            print(event.status, event.topic, event.key, event.event_type, event.payload)
+    async with box.running(projector=True), box.session_factory() as session:
+        await SqlAlchemyOutbox(session).add(OrderPlaced("o-1"), key="o-1")
+        await session.commit()  # together with whatever else the session has done
+        await box.bus.apply(["orders.order"])
+        async with await nats.connect(os.environ["PILLARBOX_BUS_URL"]) as broker:
+            message = await (await broker.jetstream().subscribe("orders.order")).next_msg(5)
+            print(message.subject, (message.headers or {})["event_type"], message.data.decode())
 
 
 asyncio.run(main())

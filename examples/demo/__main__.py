@@ -18,6 +18,7 @@ from pillarbox import OutboxRecord, Pillarbox, PillarboxError
 from pillarbox.outbox import schema
 
 CUSTOMERS = 4
+DELIVERY_SECONDS = 30
 
 
 @dataclass
@@ -29,17 +30,17 @@ class Tally:
 
 
 @contextmanager
-def database() -> Iterator[str]:
-    """Take the database that the environment names, or start one for the demo."""
-    url = os.environ.get("PILLARBOX_DATABASE_URL")
+def server(variable: str, name: str) -> Iterator[str]:
+    """Take the server that the environment names, or start one for the demo."""
+    url = os.environ.get(variable)
     if url:
         yield url
         return
-    from pillarbox.servers import Postgres  # noqa: PLC0415 - needs the extra `dev`
+    from pillarbox import servers  # noqa: PLC0415 - needs the extra `dev`
 
-    say("starting PostgreSQL from its wheel")
-    with Postgres() as postgres:
-        yield postgres.url
+    say(f"starting {name} from its wheel")
+    with servers.Postgres() if name == "PostgreSQL" else servers.Nats() as started:
+        yield started.url
 
 
 async def customer(box: Pillarbox, number: int, tally: Tally, ended: asyncio.Event) -> None:
@@ -91,24 +92,38 @@ async def check(session: AsyncSession) -> tuple[int, int, int]:
     return events, await session.scalar(missing) or 0, await session.scalar(ghosts) or 0
 
 
-async def demo(url: str, seconds: float | None) -> int:
-    """Prepare the tables, run the shop and sum up."""
-    box = Pillarbox(url, os.environ.get("PILLARBOX_BUS_URL") or None, service="shop")
+async def delivered(session: AsyncSession) -> int:
+    """Wait until every event is on the bus; return how many are."""
+    waiting = select(func.count()).where(OutboxRecord.status != "SENT")
+    async with asyncio.timeout(DELIVERY_SECONDS):
+        while await session.scalar(waiting):
+            await session.rollback()
+            await asyncio.sleep(0.05)
+    sent = select(func.count()).where(OutboxRecord.status == "SENT")
+    return await session.scalar(sent) or 0
+
+
+async def demo(database: str, bus: str, seconds: float | None) -> int:
+    """Prepare the tables, run the shop and its projector, and sum up."""
+    box = Pillarbox(database, bus, service="shop")
     async with box.engine.begin() as connection:
         await connection.run_sync(schema.apply)
         await connection.run_sync(Base.metadata.create_all)
-    async with box.running():
+    async with box.running(projector=True):
         say(f"{CUSTOMERS} customers order; each order and its events are one transaction")
+        say(f"a projector in this process moves the events to {box.bus.capabilities.rules.name}")
         started = time.monotonic()
         tally = await run(box, seconds)
         took = time.monotonic() - started
         async with box.session_factory() as session:
+            sent = await delivered(session)
             events, missing, ghosts = await check(session)
     print(
         f"orders={tally.orders} rolled_back={tally.rolled_back} events={events} missing={missing} "
-        f"ghosts={ghosts} events_per_second={events / took:.0f} seconds={took:.0f}"
+        f"ghosts={ghosts} delivered={sent} events_per_second={events / took:.0f} "
+        f"seconds={took:.0f}"
     )
-    return 1 if missing or ghosts else 0
+    return 1 if missing or ghosts or sent != events else 0
 
 
 def say(line: str) -> None:
@@ -121,8 +136,9 @@ def main() -> int:
     limit = os.environ.get("PILLARBOX_DEMO_SECONDS")
     try:
         with ExitStack() as stack:
-            url = stack.enter_context(database())
-            return asyncio.run(demo(url, float(limit) if limit else None))
+            database = stack.enter_context(server("PILLARBOX_DATABASE_URL", "PostgreSQL"))
+            bus = stack.enter_context(server("PILLARBOX_BUS_URL", "NATS"))
+            return asyncio.run(demo(database, bus, float(limit) if limit else None))
     except PillarboxError as error:
         say(str(error))
         return 1
