@@ -116,6 +116,18 @@ async def test_the_block_moves_to_the_next_event_that_needs_a_decision(
     assert await rows.blocked() == {"order-1": (second, 12)}
 
 
+async def test_an_event_that_the_policy_let_pass_does_not_block_its_key_again(
+    ops: Ops, rows: Rows
+) -> None:
+    await rows.event(4)
+    blocker = await rows.blocking(5, "FAILED")
+    await rows.behind(6)
+
+    await ops.skip(blocker, reason=WHY)
+
+    assert await rows.claimable() == [6]
+
+
 @pytest.mark.parametrize("decided", ["skipped", "expired"])
 async def test_an_event_that_is_decided_about_blocks_nobody(
     ops: Ops, rows: Rows, decided: str

@@ -3,7 +3,7 @@
 The projector does the same with a statement of its own; decision 0008 says what both mean.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -56,16 +56,17 @@ def release_keys(
 
     A key that another event blocks by now is left alone. Each blocked row is locked first, as
     whoever sets events aside locks it, so that none is set aside behind a key that is free. If a
-    further event of the key is FAILED or DEAD and undecided, the block moves on to it.
+    later event of the key is FAILED or DEAD and undecided, the block moves on to it; an earlier one
+    was passed already.
     """
     tables = _Tables.of(schema)
     locked = _lock(connection, tables, tenant_id, blockers)
     if not locked:
         return Released()
-    further = _further_troubles(connection, tables, tenant_id, [row.key for row in locked])
+    later = _later_troubles(connection, tables, tenant_id, locked)
     freed, moved, events = [], 0, 0
     for row in locked:
-        trouble = further.get(row.key)
+        trouble = later.get(row.key)
         if trouble is not None:
             events += _move_to_trouble(connection, tables, (tenant_id, row.key), trouble, chunk)
             moved += 1
@@ -95,7 +96,7 @@ def _lock(
     """Lock the blocked rows in one order, so that two releases cannot wait for each other."""
     columns = tables.blocked.c
     query: Select[Any] = (
-        select(columns.key, columns.event_id)
+        select(columns.key, columns.event_id, columns.seq)
         .where(columns.tenant_id == tenant_id, columns.key.in_(set(blockers.values())))
         .where(columns.event_id.in_(list(blockers)))
         .order_by(columns.key)
@@ -104,18 +105,19 @@ def _lock(
     return [row for row in connection.execute(query) if blockers[row.event_id] == row.key]
 
 
-def _further_troubles(
-    connection: Connection, tables: _Tables, tenant_id: str, keys: Iterable[str]
+def _later_troubles(
+    connection: Connection, tables: _Tables, tenant_id: str, locked: Sequence[Row[Any]]
 ) -> dict[str, Row[Any]]:
-    """Return the first undecided event of each key that still has one."""
+    """Return the first undecided event above the block of each key that has one."""
     columns = tables.outbox.c
+    passed = {row.key: row.seq for row in locked}
     query: Select[Any] = (
         select(columns.key, columns.id, columns.seq)
         .where(columns.tenant_id == tenant_id, troubled(tables.outbox), undecided(tables.outbox))
-        .where(columns.key.in_(list(keys)))
+        .where(columns.key.in_(list(passed)))
         .order_by(columns.seq.desc())
     )
-    return {row.key: row for row in connection.execute(query)}
+    return {row.key: row for row in connection.execute(query) if row.seq > passed[row.key]}
 
 
 def _next_chunk(
