@@ -1,0 +1,18 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.projector_stores.rig import STORES, Rig, rig_of
+from tests.support.database import Databases, database, databases
+
+__all__ = ["database", "databases"]
+
+
+@pytest.fixture(params=STORES)
+async def rig(
+    request: pytest.FixtureRequest, databases: Databases, tmp_path: Path
+) -> AsyncIterator[Rig]:
+    """Each store on each database in turn, with nothing in it."""
+    async with rig_of(request.param, databases, tmp_path) as found:
+        yield found

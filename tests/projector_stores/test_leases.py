@@ -1,0 +1,298 @@
+"""Membership, leases and what waits for its time, whatever the store."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import delete, insert, update
+from sqlalchemy.ext.asyncio import async_sessionmaker
+
+from pillarbox.database import make_engine
+from pillarbox.errors import ScopeOverlaps
+from pillarbox.outbox.tables import (
+    outbox_claim,
+    outbox_claim_end,
+    outbox_control,
+    outbox_lease,
+    outbox_member,
+)
+from pillarbox.projector.config import OutboxProjectorConfig
+from pillarbox.projector.postgres.connecting import connect_to
+from pillarbox.projector.postgres.store import PostgresStore
+from pillarbox.projector.scope import ALL, Scope
+from pillarbox.projector.session.store import SessionStore
+from pillarbox.projector.store import Control, Store, StoreUnavailable
+from tests.projector_stores.rig import LONG_AGO, Rig, numbers, shard
+
+
+async def test_the_first_member_takes_every_shard_and_keeps_it(rig: Rig) -> None:
+    member = await rig.join()
+
+    first = await member.store.keep([])
+    again = await member.store.keep([])
+
+    assert first.epochs == dict.fromkeys(range(64), 1)
+    assert again.epochs == first.epochs
+
+
+async def test_keeping_renews_the_leases(rig: Rig) -> None:
+    member = await rig.owner(lease=15.0)
+    soon = datetime.now(UTC) + timedelta(seconds=3)
+    await rig.run(update(outbox_lease).values(expires_at=soon))
+
+    await member.keep()
+
+    assert all(row["expires_at"] > soon for row in await rig.all(outbox_lease))
+
+
+async def test_two_members_share_the_shards(rig: Rig) -> None:
+    first = await rig.owner()
+    second = await rig.owner()
+    assert second.epochs == {}
+
+    ownership = await first.store.keep([])
+    await first.store.hand_over(ownership.hand_over)
+    await first.keep()
+    await second.keep()
+
+    assert len(ownership.hand_over) == 32
+    assert len(first.epochs) == len(second.epochs) == 32
+    assert first.epochs.keys().isdisjoint(second.epochs)
+    assert set(second.epochs.values()) == {2}
+
+
+async def test_a_lease_that_expired_is_taken_with_the_next_epoch(rig: Rig) -> None:
+    first = await rig.owner()
+    await rig.expire(first)
+
+    second = await rig.owner()
+    await first.keep()
+
+    assert second.epochs == dict.fromkeys(range(64), 2)
+    assert first.epochs == {}
+
+
+async def test_a_lease_that_expired_is_not_renewed(rig: Rig) -> None:
+    owner = await rig.owner()
+    await rig.expire(owner)
+
+    await owner.keep()
+
+    assert set(owner.epochs.values()) == {2}
+
+
+async def test_whoever_leaves_gives_everything_back_at_once(rig: Rig) -> None:
+    await rig.record(1)
+    first = await rig.owner()
+    await first.claim()
+
+    await first.store.leave()
+    second = await rig.join()
+    ownership = await second.store.keep([])
+
+    assert len(ownership.epochs) == 64
+    assert not ownership.suspects.seqs
+    assert [row["member_id"] for row in await rig.all(outbox_member)] == [second.member_id]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ALL, Scope(tenants=("acme",))),
+        (Scope(tenants=("acme", "brown")), Scope(tenants=("acme",))),
+        (Scope(bucket=0, buckets=2), Scope(bucket=0, buckets=4)),
+        (Scope(bucket=0, buckets=2), ALL),
+    ],
+)
+async def test_a_scope_that_overlaps_a_living_one_is_refused(
+    rig: Rig, one: Scope, other: Scope
+) -> None:
+    await rig.join(one)
+
+    with pytest.raises(ScopeOverlaps):
+        await rig.join(other)
+
+
+async def test_scopes_that_are_equal_or_apart_live_together(rig: Rig) -> None:
+    await rig.join(Scope(tenants=("acme",)))
+    await rig.join(Scope(tenants=("acme",)))
+    await rig.join(Scope(tenants=("brown",)))
+
+    assert len(await rig.all(outbox_member)) == 3
+
+
+async def test_the_scope_of_a_dead_member_is_in_nobodys_way(rig: Rig) -> None:
+    dead = await rig.join(Scope(tenants=("acme",)))
+    await rig.expire(dead)
+
+    owner = await rig.owner()
+
+    assert len(owner.epochs) == 64
+
+
+async def test_a_member_that_was_tidied_away_comes_back(rig: Rig) -> None:
+    owner = await rig.owner()
+    await rig.run(delete(outbox_member))
+
+    await owner.keep()
+
+    assert [row["member_id"] for row in await rig.all(outbox_member)] == [owner.member_id]
+    assert len(owner.epochs) == 64
+
+
+async def test_the_events_of_an_unfinished_claim_are_suspects(rig: Rig) -> None:
+    await rig.record(1, 2, 3)
+    dead = await rig.owner()
+    in_hand = set(numbers(await dead.claim(2)))
+    await dead.claim(in_hand=in_hand)
+    await rig.expire(dead)
+    heir = await rig.join()
+
+    ownership = await heir.store.keep([])
+    again = await heir.store.keep([])
+
+    assert ownership.suspects.seqs == {1, 2, 3}
+    assert ownership.suspects.largest == 2
+    assert again.suspects.seqs == frozenset()
+    assert len(await rig.all(outbox_claim_end)) == 2
+
+
+async def test_the_events_of_a_claim_that_ended_are_no_suspects(rig: Rig) -> None:
+    await rig.record(1)
+    dead = await rig.owner()
+    claim_id = uuid4()
+    claimed = await dead.claim_once(claim_id=claim_id)
+    await dead.settle(sent=list(claimed.events), ended=[claim_id])
+    await rig.expire(dead)
+    heir = await rig.join()
+
+    ownership = await heir.store.keep([])
+
+    assert ownership.suspects.seqs == frozenset()
+
+
+async def test_the_events_of_a_living_owner_are_no_suspects(rig: Rig) -> None:
+    await rig.record(1)
+    first = await rig.owner()
+    await first.claim()
+    second = await rig.join()
+    ownership = await first.store.keep([])
+    await first.store.hand_over(ownership.hand_over)
+
+    taken = await second.store.keep([])
+
+    assert len(taken.epochs) == 32
+    assert taken.suspects.seqs == frozenset()
+
+
+async def test_claims_that_ended_long_ago_are_removed(rig: Rig) -> None:
+    await rig.record(1)
+    owner = await rig.owner()
+    claim_id = uuid4()
+    await owner.claim_once(claim_id=claim_id)
+    await owner.settle(ended=[claim_id])
+    await owner.keep()
+    assert len(await rig.all(outbox_claim)) == 1
+
+    past = datetime.now(UTC) - LONG_AGO
+    await rig.run(update(outbox_claim_end).values(ended_at=past))
+    await owner.keep()
+
+    assert await rig.all(outbox_claim) == await rig.all(outbox_claim_end) == []
+
+
+async def test_old_claims_of_ours_are_kept_while_they_are_active(rig: Rig) -> None:
+    await rig.record(1, 2)
+    owner = await rig.owner()
+    active, unknown = uuid4(), uuid4()
+    await owner.claim_once(1, claim_id=active)
+    await owner.claim_once(1, in_hand={1}, claim_id=unknown)
+    await rig.run(update(outbox_claim).values(claimed_at=datetime.now(UTC) - LONG_AGO))
+
+    await owner.keep(active)
+
+    assert [row["claim_id"] for row in await rig.all(outbox_claim)] == [active]
+
+
+async def test_an_event_waits_for_its_time(rig: Rig) -> None:
+    deliver_at = datetime.now(UTC) + timedelta(seconds=40)
+    await rig.record(1, set_aside="later", deliver_at=deliver_at)
+    owner = await rig.owner()
+
+    early = await owner.store.promote(sorted(owner.epochs))
+    waiting = await owner.claim()
+    await rig.make_due()
+    late = await owner.store.promote(sorted(owner.epochs))
+
+    assert (early.events, waiting) == (0, [])
+    assert early.next_due is not None
+    assert timedelta(seconds=30) < early.next_due <= timedelta(seconds=40)
+    assert (late.events, late.next_due) == (1, None)
+    assert numbers(await owner.claim()) == [1]
+
+
+async def test_only_what_is_due_in_our_shards_comes_back(rig: Rig) -> None:
+    past = datetime.now(UTC) - LONG_AGO
+    await rig.record(1, set_aside="later", deliver_at=past)
+    await rig.record(2, key="order-2", status="FAILED", retry_after=past)
+    owner = await rig.owner()
+
+    promoted = await owner.store.promote([shard("order-2")])
+
+    assert promoted.events == 1
+    assert await rig.states() == {1: "later", 2: "NEW"}
+
+
+async def test_what_operators_ask_for_is_told(rig: Rig) -> None:
+    owner = await rig.owner()
+    for tenant, topic, paused, rate in (
+        ("acme", "*", 1, None),
+        ("*", "a", 0, 5),
+        ("b", "c", 0, None),
+    ):
+        await rig.run(
+            insert(outbox_control).values(
+                tenant_id=tenant, topic=topic, paused=paused, events_per_second=rate
+            )
+        )
+
+    told = await owner.store.controls()
+
+    assert set(told) == {Control("acme", "*", True, None), Control("*", "a", False, 5)}
+
+
+async def test_calls_at_the_same_time_do_not_disturb_one_another(rig: Rig) -> None:
+    await rig.record(*range(1, 51))
+    owner = await rig.owner()
+    events = await owner.claim(25)
+    shards = sorted(owner.epochs)
+
+    async with asyncio.TaskGroup() as group:
+        settling = group.create_task(owner.settle(sent=events))
+        claiming = group.create_task(owner.claim(25, in_hand=set(numbers(events))))
+        for call in (owner.store.keep([]), owner.store.promote(shards), owner.store.controls()):
+            group.create_task(call)  # type: ignore[arg-type] # results of several kinds
+
+    assert settling.result().lost == frozenset()
+    assert numbers(claiming.result()) == list(range(26, 51))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "session"])
+async def test_a_database_that_does_not_answer_is_said_to_be_unavailable(kind: str) -> None:
+    url = "postgresql://nobody@127.0.0.1:1/nothing"
+    engine = make_engine(url)
+    options = (OutboxProjectorConfig(), ALL, uuid4(), "shop", None, 64)
+    names = ("config", "scope", "member_id", "source", "schema", "shards")
+    chosen = dict(zip(names, options, strict=True))
+    store: Store = (
+        PostgresStore(connect_to(url), **chosen)  # type: ignore[arg-type] # a mixed mapping
+        if kind == "postgres"
+        else SessionStore(async_sessionmaker(engine), **chosen)  # type: ignore[arg-type] # the same
+    )
+
+    with pytest.raises(StoreUnavailable):
+        await store.controls()
+
+    await store.close()
+    await engine.dispose()

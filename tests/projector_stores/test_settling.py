@@ -1,0 +1,383 @@
+"""What a settlement writes, whatever the store, and that it writes nothing without its leases."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import insert, select, text, update
+
+from pillarbox.outbox.release import CHUNK
+from pillarbox.outbox.tables import outbox, outbox_blocked_key, outbox_claim_end, outbox_lease
+from pillarbox.projector.store import EXPIRED, Failure, OutboxEvent, Settlement
+from tests.projector_stores.rig import Owner, Rig, numbers, on_postgres, shard
+from tests.schema.rows import new_id
+from tests.support.waiting import until
+
+
+async def claimed(rig: Rig, *seqs: int, **settings: Any) -> tuple[Owner, list[OutboxEvent]]:
+    """Record events of one key and claim them."""
+    await rig.record(*seqs)
+    owner = await rig.owner(**settings)
+    return owner, await owner.claim()
+
+
+async def test_delivered_events_are_sent_and_their_claim_ends(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2)
+    claim_id = uuid4()
+
+    settled = await owner.settle(sent=events[:1], ended=[claim_id])
+
+    assert (settled.lost, settled.again) == (frozenset(), ())
+    assert await rig.states() == {1: "SENT", 2: "NEW"}
+    published_at = (await rig.row(1))["published_at"]
+    assert datetime.now(UTC) - timedelta(minutes=1) < published_at
+    assert [row["claim_id"] for row in await rig.all(outbox_claim_end)] == [claim_id]
+
+
+async def test_settling_twice_is_harmless(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+    claim_id = uuid4()
+
+    for _ in range(2):
+        await owner.settle(sent=events, ended=[claim_id])
+
+    assert await rig.states() == {1: "SENT"}
+
+
+async def test_claims_may_end_without_any_event(rig: Rig) -> None:
+    owner = await rig.owner()
+    owner.epochs = {}
+
+    await owner.settle(ended=[uuid4(), uuid4()])
+
+    assert len(await rig.all(outbox_claim_end)) == 2
+
+
+async def test_delivered_events_are_removed_on_request(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2, on_sent="delete")
+
+    await owner.settle(sent=events[:1])
+
+    assert await rig.states() == {2: "NEW"}
+
+
+async def test_a_failed_event_blocks_its_key_and_says_why(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+
+    await owner.fail(events[0])
+
+    row = await rig.row(1)
+    assert (row["status"], row["retry_count"]) == ("FAILED", 1)
+    assert (row["error_class"], row["error_message"]) == ("too-large", "1 MB")
+    assert timedelta(seconds=30) < row["retry_after"] - datetime.now(UTC) <= timedelta(seconds=60)
+    assert await rig.blocked() == {"order-1": 1}
+
+
+async def test_a_failed_event_comes_back_when_it_is_due_and_frees_its_key_when_sent(
+    rig: Rig,
+) -> None:
+    owner, events = await claimed(rig, 1, 2)
+    await owner.settle(failed=[(events[0], Failure("too-large", "", 60.0))], aside=events[1:])
+    await rig.record(3)
+    later = await owner.claim()
+    await owner.settle(aside=later)
+    assert await rig.states() == {1: "FAILED", 2: "key", 3: "key"}
+
+    await rig.make_due()
+    promoted = await owner.store.promote(sorted(owner.epochs))
+    (retried,) = await owner.claim()
+    await owner.settle(sent=[retried])
+
+    assert promoted.events == 1
+    assert (retried.seq, retried.attempts, retried.blocker, retried.blocked) == (1, 1, True, False)
+    followers = await owner.claim()
+    assert numbers(followers) == [2, 3]
+    await owner.settle(sent=followers)
+    assert set((await rig.states()).values()) == {"SENT"}
+    assert await rig.blocked() == {}
+
+
+async def test_only_the_expected_attempt_is_written(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+    await rig.run(update(outbox).values(retry_count=4))
+
+    await owner.fail(events[0])
+
+    assert await rig.states() == {1: "NEW"}
+    assert await rig.blocked() == {}
+
+
+async def test_only_the_expected_status_is_written(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+    await rig.run(update(outbox).values(status="DEAD", error_class="skipped"))
+
+    await owner.settle(sent=events)
+    await owner.fail(events[0])
+
+    row = await rig.row(1)
+    assert (row["status"], row["error_class"]) == ("DEAD", "skipped")
+    assert await rig.blocked() == {}
+
+
+async def test_a_dead_event_blocks_its_key(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2)
+
+    await owner.fail(events[0], delay=None)
+    (behind,) = await owner.claim(in_hand=set())
+
+    assert (await rig.row(1))["retry_after"] is None
+    assert (behind.seq, behind.blocked) == (2, True)
+
+
+async def test_a_dead_event_is_passed_on_request(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, on_dead="skip")
+
+    await owner.fail(events[0], delay=None)
+
+    assert await rig.states() == {1: "DEAD"}
+    assert await rig.blocked() == {}
+
+
+async def test_a_dead_event_that_blocked_its_key_frees_it_when_it_is_passed(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2, on_dead="skip")
+    await owner.settle(failed=[(events[0], Failure("too-large", "", 60.0))], aside=events[1:])
+    await rig.make_due()
+    await owner.store.promote(sorted(owner.epochs))
+    (retried,) = await owner.claim()
+
+    await owner.fail(retried, delay=None)
+
+    assert await rig.states() == {1: "DEAD", 2: "NEW"}
+    assert numbers(await owner.claim()) == [2]
+
+
+async def test_an_expired_event_blocks_no_key_and_counts_no_attempt(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+
+    await owner.settle(dead=[(events[0], Failure(EXPIRED, "expires_at has passed"))])
+
+    row = await rig.row(1)
+    assert (row["status"], row["retry_count"], row["error_class"]) == ("DEAD", 0, EXPIRED)
+    assert await rig.blocked() == {}
+
+
+async def test_an_event_without_an_order_blocks_nobody(rig: Rig) -> None:
+    event_id = new_id()
+    await rig.record(1, id=event_id, key=str(event_id))
+    owner = await rig.owner()
+
+    await owner.fail((await owner.claim())[0])
+
+    assert await rig.states() == {1: "FAILED"}
+    assert await rig.blocked() == {}
+
+
+async def test_events_whose_key_is_free_by_now_are_read_again(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2)
+    await owner.fail(events[0])
+    await rig.run(outbox_blocked_key.delete())
+
+    settled = await owner.settle(aside=events[1:])
+    owner.store.read_again(settled.again)
+
+    assert numbers(settled.again) == [2]
+    assert numbers(await owner.claim()) == [2]
+
+
+async def test_events_before_the_one_that_blocks_are_not_set_aside(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2, 3)
+    place = {"tenant_id": "default", "key": "order-1"}
+    await rig.run(insert(outbox_blocked_key).values(**place, event_id=new_id(), seq=2))
+
+    settled = await owner.settle(aside=events)
+
+    assert numbers(settled.again) == [1, 2]
+    assert await rig.states() == {1: "NEW", 2: "NEW", 3: "key"}
+
+
+async def test_a_long_row_behind_a_key_comes_back_in_chunks_in_order(rig: Rig) -> None:
+    owner, (first,) = await claimed(rig, 1)
+    await owner.fail(first)
+    await rig.record(*range(2, CHUNK + 12), set_aside="key")
+    await rig.make_due()
+    await owner.store.promote(sorted(owner.epochs))
+    (retried,) = await owner.claim()
+
+    await owner.settle(sent=[retried])
+    await rig.record(CHUNK + 12)
+    chunk = await owner.claim(CHUNK * 2)
+
+    *passing, newest = chunk
+    assert numbers(passing) == list(range(2, CHUNK + 2))
+    assert (newest.seq, newest.blocked) == (CHUNK + 12, True)
+    assert [event.seq for event in passing if event.blocker] == [CHUNK + 1]
+    await owner.settle(sent=passing, aside=[newest])
+    rest = await owner.claim(CHUNK * 2)
+    assert numbers(rest) == list(range(CHUNK + 2, CHUNK + 13))
+    await owner.settle(sent=rest)
+    assert await rig.blocked() == {}
+    assert set((await rig.states()).values()) == {"SENT"}
+
+
+async def test_keys_wait_for_a_topic_and_are_let_go(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2)
+
+    settled = await owner.settle(waiting=events[:1], aside=events[1:])
+
+    assert settled.again == ()
+    assert await rig.states() == {1: "key", 2: "key"}
+    assert await rig.blocked() == {"order-1": 0}
+    assert list(await owner.store.waiting_topics()) == ["orders"]
+    assert await owner.store.release_topic("orders", 10) == 1
+    assert list(await owner.store.waiting_topics()) == []
+    again = await owner.claim()
+    assert [(event.seq, event.blocked, event.blocker) for event in again] == [
+        (1, False, False),
+        (2, False, True),
+    ]
+    await owner.settle(sent=again)
+    assert await rig.blocked() == {}
+
+
+async def test_a_topic_lets_go_of_so_many_keys_and_of_none_of_some_tenants(rig: Rig) -> None:
+    for seq in range(1, 4):
+        await rig.record(seq, key=f"order-{seq}")
+    await rig.record(4, tenant_id="acme")
+    owner = await rig.owner()
+    await owner.settle(waiting=await owner.claim())
+
+    first = await owner.store.release_topic("orders", 2, but=["acme"])
+    second = await owner.store.release_topic("orders", 10, but=["acme"])
+
+    assert (first, second) == (2, 1)
+    assert await rig.states() == {1: "NEW", 2: "NEW", 3: "NEW", 4: "key"}
+
+
+async def test_without_order_an_event_waits_for_its_topic_and_comes_back(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2, ordered=False)
+
+    settled = await owner.settle(waiting=events[1:])
+    waiting = await rig.states()
+    released = await owner.store.release_topic("orders", 10)
+
+    assert settled.again == ()
+    assert waiting == {1: "NEW", 2: "key"}
+    assert released == 1
+    assert await rig.states() == {1: "NEW", 2: "NEW"}
+
+
+async def test_an_attempt_is_counted_for_an_event_that_was_alone(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+
+    await owner.settle(counted=events)
+    await owner.settle(counted=events)  # the same attempt again
+
+    assert (await rig.row(1))["retry_count"] == 1
+    assert await rig.states() == {1: "NEW"}
+
+
+@pytest.mark.parametrize("outcome", ["sent", "failed", "dead", "aside", "waiting", "counted"])
+async def test_nothing_is_written_once_the_lease_was_taken_over(rig: Rig, outcome: str) -> None:
+    owner, events = await claimed(rig, 1)
+    before = await rig.row(1)
+    await rig.expire(owner)
+    await rig.owner()
+    why = Failure("too-large", "1 MB", None if outcome == "dead" else 60.0)
+    parts: list[Any] = [(events[0], why)] if outcome in ("failed", "dead") else events
+
+    settled = await owner.settle(**{outcome: parts})
+
+    assert settled.lost == frozenset(owner.epochs)
+    assert await rig.row(1) == before
+    assert await rig.blocked() == {}
+
+
+async def test_shards_that_are_still_held_are_written_beside_a_lost_one(rig: Rig) -> None:
+    await rig.record(1)
+    await rig.record(2, key="order-2")
+    owner = await rig.owner()
+    events = await owner.claim()
+    lost = shard("order-1")
+    await rig.run(update(outbox_lease).where(outbox_lease.c.shard == lost).values(epoch=99))
+
+    plain = await owner.settle(sent=events)
+    troubled = await owner.settle(failed=[(event, Failure("x", "y", 1.0)) for event in events])
+
+    assert (plain.lost, troubled.lost) == ({lost}, {lost})
+    assert await rig.states() == {1: "NEW", 2: "SENT"}
+
+
+async def test_a_lease_that_was_given_back_is_lost(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+    await owner.store.hand_over([shard("order-1")])
+
+    settled = await owner.settle(sent=events)
+
+    assert settled.lost == {shard("order-1")}
+    assert await rig.states() == {1: "NEW"}
+
+
+@on_postgres
+@pytest.mark.parametrize("troubled", [False, True])
+async def test_a_takeover_that_commits_while_settling_waits_is_seen(
+    rig: Rig, troubled: bool
+) -> None:
+    owner, events = await claimed(rig, 1)
+    parts = Settlement(failed=[(events[0], Failure("x", "y", 1.0))]) if troubled else None
+    async with rig.database.engine.connect() as takeover:
+        await takeover.execute(select(outbox_lease).with_for_update())
+        await takeover.execute(update(outbox_lease).values(member_id=uuid4(), epoch=2))
+        async with asyncio.TaskGroup() as group:
+            settling = group.create_task(
+                owner.store.settle(parts or Settlement(sent=events), owner.epochs)
+            )
+            await until(lambda: someone_waits(rig), "settling waits for the lease")
+            await takeover.commit()
+
+    assert settling.result().lost == frozenset(owner.epochs)
+    assert await rig.states() == {1: "NEW"}
+
+
+@on_postgres
+async def test_a_takeover_passes_over_a_lease_that_is_being_settled(rig: Rig) -> None:
+    owner, _ = await claimed(rig, 1)
+    await rig.expire(owner)
+    async with rig.database.engine.connect() as settling:
+        held = select(outbox_lease).where(outbox_lease.c.shard == 7)
+        await settling.execute(held.with_for_update(read=True, key_share=True))
+
+        heir = await rig.owner()
+
+    assert heir.epochs.keys() == set(range(64)) - {7}
+
+
+async def test_rows_that_a_claim_marked_are_settled(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2, 3, claim="row")
+
+    await owner.settle(failed=[(events[1], Failure("x", "y", 1.0))], aside=events[2:])
+    await owner.settle(sent=events[:1])
+
+    assert await rig.states() == {1: "SENT", 2: "FAILED", 3: "key"}
+    assert (await rig.row(3))["status"] == "NEW"
+
+
+async def test_rows_that_a_claim_marked_and_nothing_blocks_are_new_again(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, claim="row")
+
+    settled = await owner.settle(aside=events)
+
+    assert numbers(settled.again) == [1]
+    assert await rig.states() == {1: "NEW"}
+
+
+async def someone_waits(rig: Rig) -> bool:
+    async with rig.database.engine.connect() as connection:
+        waiting = await connection.scalar(
+            text(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock'"
+            )
+        )
+        return bool(waiting)
