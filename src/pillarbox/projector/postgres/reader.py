@@ -44,6 +44,7 @@ class Reader:
         self.since: Snapshot | None = None
         self.turns = Turns()
         self._known: set[int] = set()
+        self._met: dict[int, tuple[int, str]] = {}
 
     def forget(self) -> None:
         """Begin anew: the backend is not known."""
@@ -94,6 +95,7 @@ class Reader:
     ) -> list[int]:
         """Note what a claim has read; return the places of the rows to take, by number."""
         self.since = snapshot
+        self._read_again_what_was_met(in_hand)
         taken: dict[int, int] = {}
         counts: dict[tuple[int, str], int] = {}
         ends: dict[tuple[int, str], int] = {}
@@ -104,6 +106,8 @@ class Reader:
                 counts[where] = counts.get(where, 0) + 1
                 ends[where] = seq  # a pair's rows come by number
                 taken[seq] = place
+            elif seq in in_hand:
+                self._met[seq] = shard, tenant_id
             elif self._takes(seq, shard, tenant_id, passed_over):
                 taken.setdefault(seq, place)
         for pair in plan.pairs:
@@ -116,6 +120,11 @@ class Reader:
                 self.turns.advance(*where, ends[where])
         return [taken[seq] for seq in sorted(taken) if seq not in in_hand]
 
+    def _read_again_what_was_met(self, in_hand: Container[int]) -> None:
+        """Look again for rows of the feed that were in hand: they may have come back before."""
+        for seq in [seq for seq in self._met if seq not in in_hand]:
+            self.read_again(*self._met.pop(seq), seq)
+
     def _takes(self, seq: int, shard: int, tenant_id: str, passed_over: Container[str]) -> bool:
         """Decide on a row of the feed."""
         if tenant_id in passed_over:
@@ -126,4 +135,5 @@ class Reader:
 
     def read_again(self, shard: int, tenant_id: str, seq: int) -> None:
         """Have a row read again that was read before and is not in hand any more."""
-        self.turns.add(shard, tenant_id, seq - 1)
+        if shard in self._known:  # else it is not ours any more, or is read from its beginning
+            self.turns.add(shard, tenant_id, seq - 1)

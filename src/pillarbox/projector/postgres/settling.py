@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from pillarbox.outbox.release import SKIPPED
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.claims import array
 from pillarbox.projector.postgres.line import Connection, Line
@@ -116,8 +117,11 @@ class Settling:
         return again
 
     def _blocks(self, event: OutboxEvent, why: Failure) -> bool:
-        passed = why.delay is None and (self._skip_dead or why.code == EXPIRED)
-        return not (event.unordered or passed)
+        return not (event.unordered or self._skips(why) or why.code == EXPIRED)
+
+    def _skips(self, why: Failure) -> bool:
+        """Tell whether the policy decides on a DEAD event at once."""
+        return self._skip_dead and why.delay is None and why.code != EXPIRED
 
     async def _count(self, connection: Connection, events: Sequence[OutboxEvent]) -> None:
         if events:
@@ -136,8 +140,10 @@ class Settling:
             "before": [event.attempts for event in events],
             "attempts": [event.attempts + (why.code != EXPIRED) for event, why in failed],
             "delays": [why.delay for _, why in failed],
-            "classes": [why.code for _, why in failed],
-            "messages": [why.reason for _, why in failed],
+            "classes": [SKIPPED if self._skips(why) else why.code for _, why in failed],
+            "messages": [
+                f"{why.code}: {why.reason}" if self._skips(why) else why.reason for _, why in failed
+            ],
         }
         written = {
             row_id for (row_id,) in await self._rows(connection, "settle_failed", parameters)

@@ -7,3 +7,9 @@ SELECT * FROM unnest(
 )
 ON CONFLICT (tenant_id, key) DO UPDATE SET
     event_id = excluded.event_id, seq = excluded.seq, topic = excluded.topic, blocked_at = now()
+-- An older event that was skipped, retried and refused again does not hide the one that blocks.
+WHERE NOT EXISTS (
+    SELECT FROM @{schema}outbox AS o
+    WHERE o.tenant_id = b.tenant_id AND o.id = b.event_id AND b.event_id <> excluded.event_id
+        AND o.status IN ('FAILED', 'DEAD')
+)
