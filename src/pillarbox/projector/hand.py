@@ -23,6 +23,8 @@ class Hand:
     _claims: dict[int, _Claim] = field(default_factory=dict)
     _settling: set[int] = field(default_factory=set)
     _epochs: dict[int, int] = field(default_factory=dict)
+    _relied_on: dict[int, int] = field(default_factory=dict)
+    _fenced: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -39,6 +41,16 @@ class Hand:
             self._claims[event.seq] = claim
         self._epochs.update(epochs)
 
+    def without_fenced(
+        self, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
+    ) -> Sequence[OutboxEvent]:
+        """Leave out events that were claimed under a lease which is known to be lost."""
+        if not self._fenced:
+            return events
+        return [
+            event for event in events if epochs[event.shard] > self._fenced.get(event.shard, -1)
+        ]
+
     def active(self) -> list[UUID]:
         """Name the open claims."""
         return list({claim.claim_id: None for claim in self._claims.values()})
@@ -54,7 +66,13 @@ class Hand:
             shards.add(event.shard)
             self._settling.add(event.seq)
             self._end(self._claims[event.seq], settlement)
-        return {shard: self._epochs[shard] for shard in sorted(shards)}
+        self._relied_on = {shard: self._epochs[shard] for shard in sorted(shards)}
+        return self._relied_on
+
+    def fenced(self, shards: frozenset[int]) -> frozenset[int]:
+        """Note that a settlement found leases lost; leave out those that were taken again since."""
+        self._fenced.update((shard, self._relied_on[shard]) for shard in shards)
+        return frozenset(at for at in shards if self._epochs[at] == self._relied_on[at])
 
     def settled(self, settlement: Settlement) -> None:
         """Let go of what is written."""

@@ -9,12 +9,11 @@ from pillarbox.projector.store import Lane, OutboxEvent
 class _State:
     """What a lane has in flight, what waits behind it, and what failed and must go again."""
 
-    __slots__ = ("again", "flying", "stopped", "topic", "waiting")
+    __slots__ = ("again", "flying", "topic", "waiting")
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str | None) -> None:
         self.topic = topic
         self.flying = 1
-        self.stopped = False
         self.waiting: deque[OutboxEvent] = deque()
         self.again: list[OutboxEvent] = []
 
@@ -22,14 +21,16 @@ class _State:
 class Lanes:
     """Let events of a key go one after the other, or together where the bus keeps their order.
 
-    Together only for one topic, and only while nothing of the lane failed. After a failure a lane
-    rests until nothing of it is in flight; then `next_of` begins again with what failed.
+    Together only for one topic, and only while nothing of the lane failed. After a failure nothing
+    more of the lane may go; when nothing of it is in flight it rests, and `next_of` begins again
+    with what failed. What was let go of counts as in flight, although it may not be sent yet.
     """
 
     def __init__(self, *, together: bool) -> None:
         self._together = together
         self._states: dict[Lane, _State] = {}
         self.resting: dict[Lane, None] = {}
+        self.failing: set[Lane] = set()
 
     def __contains__(self, lane: Lane) -> bool:
         return lane in self._states
@@ -46,14 +47,18 @@ class Lanes:
         state.waiting.append(event)
         return False
 
+    def reserve(self, event: OutboxEvent) -> bool:
+        """Give an event a lane for itself until it has arrived; False: the lane is in use."""
+        if event.lane in self._states:
+            return False
+        self._states[event.lane] = _State(None)
+        return True
+
     def accepted(self, event: OutboxEvent) -> list[OutboxEvent]:
         """Note that an event arrived; return what goes next."""
         state = self._states[event.lane]
         state.flying -= 1
         if state.flying:
-            return []
-        if state.stopped:
-            del self._states[event.lane]
             return []
         if state.again:
             self._rest(event.lane, state)
@@ -63,39 +68,25 @@ class Lanes:
             return []
         return self._next(state)
 
-    def failed(self, event: OutboxEvent) -> bool:
-        """Note that an event must go again, before everything behind it; False: its lane ended."""
+    def failed(self, event: OutboxEvent) -> None:
+        """Note that an event must go again, before everything behind it."""
         state = self._states[event.lane]
         state.flying -= 1
-        if state.stopped:
-            if not state.flying:
-                del self._states[event.lane]
-            return False
         state.again.append(event)
-        if not state.flying:
+        if state.flying:
+            self.failing.add(event.lane)
+        else:
             self._rest(event.lane, state)
-        return True
 
-    def stop(self, event: OutboxEvent) -> list[OutboxEvent]:
-        """End a lane because of an event in flight that will not arrive; return what waits behind.
-
-        The lane stays, stopped, until everything that is in flight behind the event has answered.
-        """
+    def has_only(self, event: OutboxEvent) -> bool:
+        """Tell whether nothing else of an event's lane is in flight or has failed."""
         state = self._states[event.lane]
-        state.flying -= 1
-        return self._stop(event.lane, state)
+        return state.flying == 1 and not state.again
 
-    def stop_resting(self, lane: Lane) -> list[OutboxEvent]:
-        """End a resting lane; return its events."""
-        return self._stop(lane, self._states[lane])
-
-    def _stop(self, lane: Lane, state: _State) -> list[OutboxEvent]:
-        behind = [*state.again, *state.waiting]
-        state.stopped, state.again, state.waiting = True, [], deque()
+    def stop(self, lane: Lane) -> list[OutboxEvent]:
+        """End a lane that rests, or whose only event in flight will not arrive; return what waits."""
         self.resting.pop(lane, None)
-        if not state.flying:
-            del self._states[lane]
-        return behind
+        return list(self._states.pop(lane).waiting)
 
     def head(self, lane: Lane) -> OutboxEvent:
         """Return the event that a resting lane begins with."""
@@ -114,10 +105,12 @@ class Lanes:
         for lane in lanes:
             self._states.pop(lane, None)
             self.resting.pop(lane, None)
+            self.failing.discard(lane)
 
     def _rest(self, lane: Lane, state: _State) -> None:
         state.waiting.extendleft(sorted(state.again, key=_by_number, reverse=True))
         state.again = []
+        self.failing.discard(lane)
         self.resting[lane] = None
 
     def _next(self, state: _State, alone: Container[int] = ()) -> list[OutboxEvent]:
@@ -134,6 +127,46 @@ class Lanes:
     def _fly(self, state: _State, batch: list[OutboxEvent]) -> list[OutboxEvent]:
         state.topic, state.flying = batch[0].topic, len(batch)
         return batch
+
+
+class Stops:
+    """Know which events must not pass because their key is being blocked in the database.
+
+    A stop holds back what is above its number, until it is written and every claim that was asked
+    for before that is digested: from then on a claim itself tells what is blocked. What is not above
+    it passes, since it comes back.
+    """
+
+    def __init__(self) -> None:
+        self._to_write: dict[Lane, int] = {}
+        self._being_written: dict[Lane, int] = {}
+        self._written: list[tuple[int, dict[Lane, int]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._to_write or self._being_written or self._written)
+
+    def add(self, lane: Lane, seq: int) -> None:
+        """Stop a lane behind an event."""
+        self._to_write[lane] = min(seq, self._to_write.get(lane, seq))
+
+    def hold(self, event: OutboxEvent) -> bool:
+        """Tell whether an event must not pass."""
+        stops = (self._to_write, self._being_written, *(stops for _, stops in self._written))
+        return any(event.seq > at.get(event.lane, event.seq) for at in stops)
+
+    def writing(self) -> None:
+        """Note that the stops so far are being written."""
+        self._being_written, self._to_write = self._to_write, {}
+
+    def written(self, asked: int) -> None:
+        """Note that they are written, and how many claims were asked for by then."""
+        if self._being_written:
+            self._written.append((asked, self._being_written))
+            self._being_written = {}
+
+    def digested(self, claims: int) -> None:
+        """Forget the stops that every claim from now on sees in the database."""
+        self._written = [(asked, stops) for asked, stops in self._written if asked > claims]
 
 
 def _by_number(event: OutboxEvent) -> int:

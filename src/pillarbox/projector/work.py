@@ -7,14 +7,14 @@ write. Times are the loop's, in seconds.
 import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, assert_never
 from uuid import UUID
 
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable, Unknown
 from pillarbox.projector.breaker import Breaker
 from pillarbox.projector.hand import Hand
-from pillarbox.projector.lanes import Lanes
+from pillarbox.projector.lanes import Lanes, Stops
 from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.store import (
     EXPIRED,
@@ -55,7 +55,7 @@ class Work:
     _alone: set[int] = field(default_factory=set)
     _flying: dict[int, OutboxEvent] = field(default_factory=dict)
     _settlement: Settlement = field(default_factory=Settlement)
-    _stopped: dict[Lane, int | None] = field(default_factory=dict)
+    _stops: Stops = field(default_factory=Stops)
     _asked: int = 0
     _digested: int = 0
     _suspects: Suspects = field(default_factory=Suspects)
@@ -92,24 +92,27 @@ class Work:
     ) -> None:
         """Take in the events of a claim, made under leases of these epochs."""
         self._digested = self._asked
+        events = self.hand.without_fenced(events, epochs)
         if events:
             self.hand.take(claim_id, events, epochs)
             for event in events:
                 self._sort(event)
         if self._cautious > 0:
-            self._cautious = self._cautious - len(events) if events else 0
-        if self._stopped:
-            self._forget_stopped()
+            self._cautious -= max(1, len(events))
+        self._stops.digested(self._digested)
 
     def _sort(self, event: OutboxEvent) -> None:
         """Decide where a claimed event goes first."""
         if event.expired:
             self._settlement.dead.append((event, Failure(EXPIRED, "expires_at has passed")))
-        elif event.blocked or event.lane in self._stopped:
-            self._settlement.aside.append(event)
+        elif event.blocked or (self._stops and self._stops.hold(event)):
+            # Its key may be released meanwhile; then those behind it must not pass it.
+            self._set_aside(event, [event])
         elif self.shut and self._is_shut(event):
             self._wait_for_topic(event, [])
-        elif event.seq == self._suspects.alone:
+        elif event.seq == self._suspects.alone and self._lanes.reserve(event):
+            self._suspects = replace(self._suspects, seqs=frozenset())  # one death counts once
+            self._flying[event.seq] = event
             self._settlement.counted.append(event)
         elif self._lanes.admit(event):
             self._ready.append(event)
@@ -141,8 +144,8 @@ class Work:
             self._ready.extendleft(reversed(self._lanes.next_of(lane, self._alone)))
         size = min(len(self._ready), self.batch_size if self.bus.closed else TRY)
         events = [self._ready.popleft() for _ in range(size)]
-        if self.topics:
-            events = self._without_shut_topics(events, now)
+        if self.topics or self._lanes.failing:
+            events = self._that_may_go(events, now)
         return Batch(events) if events else None
 
     def _alone_batch(self, now: float) -> Batch | None:
@@ -161,15 +164,17 @@ class Work:
         breaker = self.topics.get(self._lanes.head(lane).topic)
         return breaker is None or breaker.lets_through(now)
 
-    def _without_shut_topics(self, events: Iterable[OutboxEvent], now: float) -> list[OutboxEvent]:
-        """Lay events to rest whose topic's breaker is open."""
+    def _that_may_go(self, events: Iterable[OutboxEvent], now: float) -> list[OutboxEvent]:
+        """Lay events to rest behind a failure of their lane, or whose topic's breaker is open."""
         go = []
         for event in events:
             breaker = self.topics.get(event.topic)
-            if breaker is None or breaker.trying or breaker.lets_through(now):
+            if event.lane not in self._lanes.failing and (
+                breaker is None or breaker.trying or breaker.lets_through(now)
+            ):
                 go.append(event)
             else:
-                self._go_again(event)
+                self._lanes.failed(event)
         return go
 
     # Answers
@@ -211,20 +216,20 @@ class Work:
             case Refused(certain=False):
                 self._destination_answers(event)
                 self._alone.add(event.seq)
-                self._go_again(event)
+                self._lanes.failed(event)
             case Refused(code, reason):
                 self._destination_answers(event)
                 self._refused(event, code, reason)
             case Unavailable(topic=str(topic)):
                 self.bus.succeeded()
                 self.topics.setdefault(topic, Breaker()).failed(now)
-                self._go_again(event)
+                self._lanes.failed(event)
             case Unavailable() | Unknown():
                 if silent:
                     self.bus.failed(now)
                 if event.topic in self.topics:
                     self.topics[event.topic].trying = False
-                self._go_again(event)
+                self._lanes.failed(event)
             case _:
                 assert_never(outcome)
 
@@ -232,33 +237,41 @@ class Work:
         self.bus.succeeded()
         self.topics.pop(event.topic, None)
 
-    def _go_again(self, event: OutboxEvent) -> None:
-        if not self._lanes.failed(event):
-            self._settlement.aside.append(event)
-
     def _refused(self, event: OutboxEvent, code: str, reason: str) -> None:
         """Stop the lane: the event is FAILED or DEAD, and what is behind it is set aside."""
+        if not self._lanes.has_only(event):
+            # One before it may fail yet, and would then be the one that blocks the key.
+            self._alone.add(event.seq)
+            self._lanes.failed(event)
+            return
         self._alone.discard(event.seq)
         delay = self.policy.after(event.attempts + 1, self.chance)
         failures = self._settlement.dead if delay is None else self._settlement.failed
         failures.append((event, Failure(code, reason, delay)))
-        self._set_aside(event.lane, self._lanes.stop(event))
+        self._stop_behind(event)
 
-    def _set_aside(self, lane: Lane, behind: Sequence[OutboxEvent]) -> None:
+    def _stop_behind(self, event: OutboxEvent) -> None:
+        """Stop the lane of an event that blocks its key; nothing of it waits for a topic any more."""
+        waiting = self._settlement.waiting
+        behind = [other for other in waiting if other.lane == event.lane]
+        waiting[:] = [other for other in waiting if other.lane != event.lane]
+        self._set_aside(event, behind + self._lanes.stop(event.lane))
+
+    def _set_aside(self, event: OutboxEvent, behind: Sequence[OutboxEvent]) -> None:
         self._settlement.aside.extend(behind)
         self._alone.difference_update(event.seq for event in behind)
-        self._stopped[lane] = None
+        self._stops.add(event.lane, event.seq)
 
     def spill(self) -> None:
         """Set aside what rests for topics that cannot be had, so that others find room."""
         for lane in list(self._lanes.resting):
             if self._lanes.head(lane).topic in self.topics:
-                head, *behind = self._lanes.stop_resting(lane)
+                head, *behind = self._lanes.stop(lane)
                 self._wait_for_topic(head, behind)
 
     def _wait_for_topic(self, event: OutboxEvent, behind: Sequence[OutboxEvent]) -> None:
         self._settlement.waiting.append(event)
-        self._set_aside(event.lane, behind)
+        self._set_aside(event, behind)
 
     # Settling
 
@@ -270,34 +283,32 @@ class Work:
     def take_settlement(self) -> tuple[Settlement, dict[int, int]]:
         """Hand out the outcomes so far with the claims that end, and the leases to rely on."""
         settlement, self._settlement = self._settlement, Settlement()
+        self._stops.writing()
         return settlement, self.hand.settling(settlement)
 
     def settled(self, settlement: Settlement, result: Settled) -> tuple[OutboxEvent, ...]:
         """Let go of what is written; return the events that must be read again."""
         self.hand.settled(settlement)
-        if self._stopped:
-            for lane, since in self._stopped.items():
-                self._stopped[lane] = self._asked if since is None else since
-            self._forget_stopped()
+        self._stops.written(self._asked)
+        self._stops.digested(self._digested)
         for event in settlement.counted:
             self._counted(event)
-        if result.lost:
-            self.drop(result.lost)
-        return result.again
+        if lost := self.hand.fenced(result.lost):
+            self.drop(lost)
+        # What failed may have come back before this answer, and was passed over as being in hand.
+        return (*result.again, *(event for event, _ in settlement.failed + settlement.dead))
 
     def _counted(self, event: OutboxEvent) -> None:
         """Send a suspect whose attempt is counted now, or give it up."""
+        if self._flying.get(event.seq) is not event:
+            return  # its lease was lost meanwhile
+        del self._flying[event.seq]
         again = event._replace(attempts=event.attempts + 1)
         if self.policy.after(again.attempts, self.chance) is None:
             self._settlement.dead.append((again, KILLER))
-        elif self._lanes.admit(again):
+            self._stop_behind(again)
+        else:
             self._ready.append(again)
-
-    def _forget_stopped(self) -> None:
-        """Forget blocked keys that every claim from now on sees in the database."""
-        for lane, since in list(self._stopped.items()):
-            if since is not None and since <= self._digested and lane not in self._lanes:
-                del self._stopped[lane]
 
     # Leases
 

@@ -1,6 +1,6 @@
 """What has been read and what has not: the decisions of docs/decisions/0008, without a database."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -97,28 +97,32 @@ class Reader:
         self.since = snapshot
         self._read_again_what_was_met(in_hand)
         taken: dict[int, int] = {}
-        counts: dict[tuple[int, str], int] = {}
+        counts = dict.fromkeys(self._still_due(plan.pairs), 0)
         ends: dict[tuple[int, str], int] = {}
         for place, row in enumerate(rows):
             seq, shard, tenant_id = row[0], row[1], row[2]
             if row[3]:
                 where = shard, tenant_id
-                counts[where] = counts.get(where, 0) + 1
-                ends[where] = seq  # a pair's rows come by number
-                taken[seq] = place
+                if where in counts:
+                    counts[where] += 1
+                    ends[where] = seq  # a pair's rows come by number
+                    taken[seq] = place
             elif seq in in_hand:
                 self._met[seq] = shard, tenant_id
             elif self._takes(seq, shard, tenant_id, passed_over):
                 taken.setdefault(seq, place)
-        for pair in plan.pairs:
-            where = pair.shard, pair.tenant_id
-            if self.turns.after(*where) != pair.after:
-                continue  # rows of it are to be read again
-            if counts.get(where, 0) < plan.quota:
+        for where, count in counts.items():
+            if count < plan.quota:
                 self.turns.exhausted(*where)
-            elif where in counts:
+            else:
                 self.turns.advance(*where, ends[where])
         return [taken[seq] for seq in sorted(taken) if seq not in in_hand]
+
+    def _still_due(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, str]]:
+        """Leave out pairs that are gone or begin earlier by now: their turn comes again, in order."""
+        for shard, tenant_id, after in pairs:
+            if self.turns.after(shard, tenant_id) == after:
+                yield shard, tenant_id
 
     def _read_again_what_was_met(self, in_hand: Container[int]) -> None:
         """Look again for rows of the feed that were in hand: they may have come back before."""

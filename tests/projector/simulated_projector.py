@@ -1,0 +1,249 @@
+"""A projector in small steps: `Work` between a simulated outbox and a simulated broker.
+
+Each step is one that the loop's tasks take between two waits, so that every overlap can happen.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+from pillarbox.projector.retry import RetryPolicy
+from pillarbox.projector.store import OutboxEvent, Settled, Settlement, Suspects
+from pillarbox.projector.work import Work
+from tests.projector.simulated_broker import Broker
+from tests.projector.simulated_outbox import OutboxRow, SimulatedOutbox, Violation
+
+SHARDS = 2
+TOPICS = ("orders", "bills")
+KEYS = tuple(("acme", f"k{number}") for number in range(4))
+BATCH = 4
+CALLS = 3
+
+
+@dataclass(slots=True)
+class Asked:
+    """A claim on its way: asked for, then read, then digested."""
+
+    claim_id: UUID
+    epochs: Mapping[int, int]
+    limit: int
+    read: bool = False
+    events: list[OutboxEvent] | None = None
+
+
+@dataclass(slots=True)
+class Settling:
+    """A settlement on its way: taken, then written at least once, then told."""
+
+    settlement: Settlement
+    epochs: Mapping[int, int]
+    result: Settled | None = None
+
+
+@dataclass(slots=True)
+class Simulation:
+    """Take random steps; raise `Violation` when a promise is broken."""
+
+    chance: Random
+    together: bool
+    now: float = 0.0
+    seq: int = 0
+    published: set[int] = field(default_factory=set)
+    asked: Asked | None = None
+    settling: Settling | None = None
+    shut: frozenset[tuple[str, str]] = frozenset()
+    epochs: dict[int, int] = field(default_factory=dict)
+    claims: dict[UUID, set[int]] = field(default_factory=dict)
+    met: set[int] = field(default_factory=set)
+    outbox: SimulatedOutbox = field(init=False)
+    broker: Broker = field(init=False)
+    work: Work = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.epochs = dict.fromkeys(range(SHARDS), 1)
+        self.outbox = SimulatedOutbox(dict(self.epochs))
+        self.broker = Broker(self.chance, self.together, self.stored)
+        policy = RetryPolicy(attempts=3, delay=1.0, delay_max=9.0)
+        self.work = Work(
+            together=self.together, policy=policy, chance=self.chance, batch_size=BATCH
+        )
+
+    def run(self, steps: int) -> None:
+        """Take steps with faults, then without until everything is settled."""
+        actions: list[tuple[Callable[[], None], int]] = [
+            (self.write, 8), (self.claim, 12), (self.send, 12), (self.broker.step, 6),
+            (self.answer, 8), (self.settle, 12), (self.promote, 3), (self.decide, 2),
+            (self.lose_lease, 1), (self.keep, 2), (self.spill, 1), (self.weather, 3),
+            (self.pass_time, 4),
+        ]  # fmt: skip
+        kinds, weights = zip(*actions, strict=True)
+        for action in self.chance.choices(kinds, weights, k=steps):
+            action()
+        self.heal()
+
+    # The world
+
+    def write(self) -> None:
+        for _ in range(self.chance.randint(1, 3)):
+            self.seq += 1
+            number = self.chance.randrange(len(KEYS))
+            row = OutboxRow(
+                self.seq, number % SHARDS, KEYS[number], self.chance.choice((*TOPICS, TOPICS[0]))
+            )
+            row.expired = self.chance.random() < 0.03
+            if self.chance.random() < 0.15:
+                self.broker.bad[self.seq] = self.chance.randint(1, 4)
+            self.outbox.insert(row)
+
+    def weather(self) -> None:
+        self.broker.down = self.chance.random() < 0.25
+        self.broker.missing = set(self.chance.choices(TOPICS, k=self.chance.choice([0, 0, 1])))
+        self.shut = frozenset([("*", TOPICS[1])] if self.chance.random() < 0.2 else [])
+
+    def pass_time(self) -> None:
+        self.now += self.chance.choice([0.05, 0.2, 6.0])
+
+    def promote(self) -> None:
+        for row in self.outbox.with_status("FAILED"):
+            if self.chance.random() < 0.5:
+                self.outbox.promote(row)
+        self.release_topics()
+
+    def release_topics(self) -> None:
+        for lane, block in list(self.outbox.blocks.items()):
+            if block.topic is not None and ("*", block.topic) not in self.shut:
+                self.outbox.release(lane)
+
+    def decide(self) -> None:
+        for row in self.outbox.with_status("DEAD"):
+            if row.seq not in self.work.hand and not row.expired:
+                self.outbox.skip(row)
+
+    # The broker
+
+    def stored(self, event: OutboxEvent) -> None:
+        if event.seq not in self.published:
+            for row in self.outbox.rows.values():
+                before = row.lane == event.lane and row.seq < event.seq
+                if before and row.seq not in self.published and not row.given_up:
+                    raise Violation(f"order: {event.seq} was published before {row.seq}")
+        self.published.add(event.seq)
+
+    def send(self) -> None:
+        if len(self.broker.calls) < CALLS and (batch := self.work.next_batch(self.now)):
+            if strange := [e.seq for e in batch.events if e.seq not in self.work.hand]:
+                raise Violation(f"hand: {strange} is sent and not in hand")
+            self.broker.publish(batch)
+
+    def answer(self) -> None:
+        if self.broker.calls:
+            call = self.chance.choice(self.broker.calls)
+            self.work.answered(call.batch, self.broker.finish(call), self.now)
+
+    def spill(self) -> None:
+        if self.work.topics:
+            self.work.spill()
+
+    # Claims
+
+    def claim(self) -> None:
+        """Ask, read and digest, one after the other."""
+        if self.asked is None:
+            if limit := self.work.room(5 * BATCH, self.now):
+                self.work.asking()
+                self.asked = Asked(UUID(int=self.chance.getrandbits(128)), dict(self.epochs), limit)
+        elif not self.asked.read:
+            self.asked.read = True
+            self.asked.events = self.outbox.read(self.asked.epochs, self.asked.limit)
+        else:
+            self.digest(self.asked)
+            self.asked = None
+
+    def digest(self, asked: Asked) -> None:
+        lost = {shard for shard, at in asked.epochs.items() if self.epochs.get(shard) != at}
+        self.outbox.known -= lost
+        self.outbox.unread |= {seq for seq in self.met if seq not in self.work.hand}
+        read = asked.events or ()
+        self.met = {seq for seq in {*self.met, *(e.seq for e in read)} if seq in self.work.hand}
+        events = [e for e in read if e.seq not in self.met and e.shard not in lost]
+        self.work.shut = self.shut
+        self.work.claimed(asked.claim_id, events, asked.epochs)
+        if left := {event.seq for event in events if event.seq in self.work.hand}:
+            self.claims[asked.claim_id] = left
+
+    # Settling
+
+    def settle(self) -> None:
+        """Take, write and tell, one after the other; an answer may be lost in between."""
+        if self.settling is None:
+            if self.work.to_settle:
+                self.settling = Settling(*self.work.take_settlement())
+                self.check_claims(self.settling.settlement)
+        elif self.settling.result is None or self.chance.random() < 0.1:
+            self.settling.result = self.outbox.settle(
+                self.settling.settlement, self.settling.epochs
+            )
+        else:
+            self.tell(self.settling.settlement, self.settling.result)
+            self.settling = None
+
+    def check_claims(self, settlement: Settlement) -> None:
+        """See that an event has one outcome, and a claim ends with its last one."""
+        leaving = [event.seq for event in settlement.leaving()]
+        if len(leaving) != len(set(leaving)):
+            raise Violation(f"outcome: two for one event in {leaving}")
+        for claim_id, left in list(self.claims.items()):
+            left -= set(leaving)
+            if bool(left) == (claim_id in settlement.ended):
+                raise Violation(f"claim: {left} left, ended {claim_id in settlement.ended}")
+            if not left:
+                del self.claims[claim_id]
+
+    def tell(self, settlement: Settlement, result: Settled) -> None:
+        again = self.work.settled(settlement, result)
+        for left in self.claims.values():
+            left -= {seq for seq in left if seq not in self.work.hand}
+        self.outbox.unread |= {event.seq for event in again if event.shard in self.outbox.known}
+
+    # Leases
+
+    def lose_lease(self) -> None:
+        """Another takes a shard, and loses it again."""
+        self.outbox.epochs[self.chance.randrange(SHARDS)] += 1
+
+    def keep(self) -> None:
+        lost = frozenset(s for s, at in self.epochs.items() if self.outbox.epochs[s] != at)
+        if lost:
+            self.work.drop(lost)
+            for left in self.claims.values():
+                left -= {seq for seq in left if self.outbox.rows[seq].shard in lost}
+            self.outbox.known -= lost
+            self.epochs = dict(self.outbox.epochs)
+            if self.chance.random() < 0.5:
+                self.work.suspect(self.suspects(lost))
+
+    def suspects(self, shards: frozenset[int]) -> Suspects:
+        """Name events that a dead owner may have had in flight."""
+        rows = [row.seq for row in self.outbox.rows.values() if row.claimable]
+        mine = [seq for seq in rows if self.outbox.rows[seq].shard in shards]
+        few = frozenset(mine[: self.chance.choice([1, 1, 3])])
+        return Suspects(few, self.chance.choice([1, 2, 4, 8]))
+
+    # The end
+
+    def heal(self) -> None:
+        """With everything well again, everything is settled soon."""
+        self.broker.down, self.broker.faults, self.broker.missing = False, 0.0, set()
+        self.broker.bad, self.shut = {}, frozenset()
+        for _ in range(40 + 6 * len(self.outbox.rows)):
+            for action in (self.keep, self.decide, self.promote, self.claim, self.send,
+                           self.answer, self.settle, self.pass_time):  # fmt: skip
+                action()
+        left = [r.seq for r in self.outbox.rows.values() if r.status not in ("SENT", "SKIPPED")]
+        if left := [seq for seq in left if not self.outbox.rows[seq].expired]:
+            raise Violation(f"loss: {left} never arrive")
+        if len(self.work.hand) or self.claims or self.outbox.blocks:
+            raise Violation(f"stuck: {len(self.work.hand)} in hand, {self.outbox.blocks}")
+        if never := [r.seq for r in self.outbox.with_status("SENT") if r.seq not in self.published]:
+            raise Violation(f"loss: {never} are SENT and were never published")
