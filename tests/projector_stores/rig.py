@@ -179,7 +179,8 @@ class Rig:
 
     async def all(self, table: Table) -> Sequence[Mapping[str, Any]]:
         async with self.database.engine.connect() as connection:
-            return list((await connection.execute(select(table))).mappings())
+            found = await connection.execute(select(table))
+            return [dict(row) for row in found.mappings()]
 
     async def row(self, seq: int) -> Mapping[str, Any]:
         (found,) = [row for row in await self.all(outbox) if row["seq"] == seq]

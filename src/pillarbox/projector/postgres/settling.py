@@ -166,7 +166,7 @@ class Settling:
     ) -> frozenset[int]:
         if not events:
             return frozenset()
-        lanes = {event.lane for event in events}
+        lanes = {_key(event) for event in events}
         parameters = {
             **_ids(events),
             "lane_tenants": [tenant for tenant, _ in lanes],
@@ -210,8 +210,9 @@ def _first_waiting(events: Iterable[OutboxEvent]) -> list[tuple[OutboxEvent, int
     """Block each key below its first event that waits for a topic."""
     first: dict[Lane, OutboxEvent] = {}
     for event in events:
-        if event.lane not in first or event.seq < first[event.lane].seq:
-            first[event.lane] = event
+        key = _key(event)
+        if key not in first or event.seq < first[key].seq:
+            first[key] = event
     return [(event, event.seq - 1, event.topic) for event in first.values()]
 
 
@@ -223,4 +224,9 @@ def _ids(events: Sequence[OutboxEvent]) -> dict[str, Any]:
 
 
 def _keys(events: Sequence[OutboxEvent]) -> dict[str, Any]:
-    return {**_ids(events), "keys": [event.lane[1] for event in events]}
+    return {**_ids(events), "keys": [_key(event)[1] for event in events]}
+
+
+def _key(event: OutboxEvent) -> Lane:
+    """Return the key that stands in the row; without order it is not the event's lane."""
+    return event.lane[0], event.envelope.key or event.event_id

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, and_, delete, update
 
 from pillarbox.projector.config import OutboxProjectorConfig
-from pillarbox.projector.session.blocking import Blocking
+from pillarbox.projector.session.blocking import Blocking, key_of
 from pillarbox.projector.session.fence import Fence
 from pillarbox.projector.session.tables import Tables, is_among, unsettled, upsert
 from pillarbox.projector.session.transactions import time_of
@@ -144,5 +144,5 @@ def _first_waiting(events: Iterable[OutboxEvent]) -> Iterable[OutboxEvent]:
     """Choose the first event of each key that waits for a topic."""
     first: dict[Lane, OutboxEvent] = {}
     for event in sorted(events, key=lambda event: event.seq):
-        first.setdefault(event.lane, event)
+        first.setdefault(key_of(event), event)
     return first.values()
