@@ -43,6 +43,7 @@ class Report:
     lost: int
     copies: int
     duplicates: int
+    unanswered: int
     changed_hands: int
 
     def __str__(self) -> str:
@@ -52,7 +53,8 @@ class Report:
         ]
         return (
             f"{self.committed} committed, {self.rolled_back} rolled back, {self.lost} lost with the "
-            f"database's tail, {self.copies} copies, {self.duplicates} duplicates, {self.changed_hands} leases changed hands\n"
+            f"database's tail, {self.copies} copies, {self.duplicates} duplicates, "
+            f"{self.unanswered} batches unanswered, {self.changed_hands} leases changed hands\n"
             + "\n".join(shown or ["no violation"])
         )
 
@@ -67,6 +69,7 @@ def check(history: History) -> Report:
         lost=len(history.visible - _ids(history.committed)),
         copies=len(history.log),
         duplicates=len(history.log) - len(ids),
+        unanswered=sum(step.unknown > 0 for step in history.steps),
         changed_hands=sum(change.old_member != change.new_member for change in history.leases),
     )
 
@@ -277,13 +280,15 @@ def _i13_no_stuck_row(history: History) -> Iterator[Violation]:
 
 def _i14_bounded_duplicates(history: History) -> Iterator[Violation]:
     copies = Counter(copy.message_id for copy in history.log if copy.message_id is not None)
-    faults = history.faults
-    many = (i for i, n in copies.items() if n > 1 + sum(faults))
-    yield from _broken("I14", f"more copies than {sum(faults)} faults explain", many)
+    # An answer that did not come leaves a message to be sent again, as a broker's fault does.
+    unanswered = history.faults.broker + sum(step.unknown > 0 for step in history.steps)
+    faults = unanswered + history.faults.projector + history.faults.database
+    many = (i for i, n in copies.items() if n > 1 + faults)
+    yield from _broken("I14", f"more copies than {faults} faults explain", many)
     if history.claims is None:
         return
     claims = {row.message_id: history.claims.get(row.seq, 0) for row in history.rows}
-    unclaimed = (i for i, n in copies.items() if n > claims.get(i, n) + faults.broker)
+    unclaimed = (i for i, n in copies.items() if n > claims.get(i, n) + unanswered)
     yield from _broken("I14", "more copies than claims", unclaimed)
 
 

@@ -86,6 +86,7 @@ class Step(NamedTuple):
     projector: str
     name: str
     accepted: int = 0
+    unknown: int = 0
     sent: int = 0
 
 
@@ -178,9 +179,8 @@ def read_trace(trace: Path) -> Iterator[Step]:
     for line in trace.read_text("utf-8").splitlines():
         if line.endswith("}"):
             said = json.loads(line)
-            yield Step(
-                said["projector"], said["step"], said.get("accepted", 0), said.get("sent", 0)
-            )
+            counts = (said.get(name, 0) for name in ("accepted", "unknown", "sent"))
+            yield Step(said["projector"], said["step"], *counts)
 
 
 def _fates(journal: Path) -> Mapping[str, Sequence[str]]:

@@ -25,7 +25,7 @@ from psycopg.conninfo import make_conninfo
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.nats import NatsMessageBus
-from pillarbox.bus.outcome import Accepted, PublishOutcome
+from pillarbox.bus.outcome import Accepted, PublishOutcome, Unknown
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.projector import OutboxProjector
@@ -83,6 +83,7 @@ class Saboteur(Observer):
         self._trace.note(
             "answered",
             accepted=accepted,
+            unknown=sum(isinstance(outcome, Unknown) for outcome in outcomes),
             of=len(topics),
             others=others,
             took=took.total_seconds(),

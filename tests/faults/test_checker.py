@@ -241,6 +241,7 @@ def test_duplicates_without_a_fault_are_found() -> None:
     assert broken(replace(again, claims={1: 2, 2: 1})) == ["I14"]
     assert broken(replace(again, faults=Faults(projector=1))) == ["I14"]
     assert broken(replace(again, faults=Faults(broker=1))) == []
+    assert broken(replace(again, steps=[*good().steps, Step("p1", "answered", unknown=1)])) == []
 
 
 def test_a_message_that_no_claim_covers_is_found() -> None:
