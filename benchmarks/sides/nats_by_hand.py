@@ -1,19 +1,19 @@
 """The reference for NATS: read, publish, acknowledge and settle overlapped, written by hand.
 
-`publish_async` with a wide window; one message of a key in flight, because JetStream stores what
-follows a message that failed.
+Messages go out in bulk over one connection and answers are matched by number: nats-py's own
+`publish_async` makes a future and parses an answer for each message, and is a good deal slower.
+One message of a key is in flight, because JetStream stores what follows a message that failed.
 """
 
 import argparse
 import asyncio
 import time
 from collections import deque
-from functools import partial
 from typing import Any, Final
 
 import nats
 import psycopg
-from nats.js.client import JetStreamContext
+from nats.aio.msg import Msg
 
 from benchmarks.sides.by_hand import (
     BATCHES_IN_HAND,
@@ -29,10 +29,9 @@ from benchmarks.sides.by_hand import (
     position_after,
     tell,
 )
-from benchmarks.sides.headers import nats_headers
+from benchmarks.sides.headers import nats_head
 
-_WINDOW: Final = 4_000
-_FLUSH_BYTES: Final = 4_194_304
+_CHUNK: Final = 256
 
 
 class Batch:
@@ -52,19 +51,25 @@ class Loop:
     """One event loop: a reader, a sender and a settler."""
 
     def __init__(
-        self, js: JetStreamContext, reads: psycopg.AsyncConnection, writes: psycopg.AsyncConnection
+        self, client: Any, reads: psycopg.AsyncConnection, writes: psycopg.AsyncConnection
     ) -> None:
-        self._js = js
+        self._client = client
+        self._inbox: str = client.new_inbox()
+        self._sent = 0
+        self._in_flight: dict[int, tuple[str, Batch]] = {}
         self._writes = writes
         self._cursor = reads.cursor(binary=True)
         self._behind: dict[str, deque[Message]] = {}
-        self._ready: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._ready: deque[Message] = deque()
+        self._to_send = asyncio.Event()
+        self._over = False
         self._acknowledged: asyncio.Queue[Batch | None] = asyncio.Queue()
         self._window = asyncio.Semaphore(BATCHES_IN_HAND)
 
     async def run(self) -> int:
         """Empty the outbox and return the number of events."""
         events, position = 0, START
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send())
             group.create_task(self._settle())
@@ -76,7 +81,8 @@ class Loop:
                 self._line_up(Batch(rows))
             for _ in range(BATCHES_IN_HAND):
                 await self._window.acquire()
-            self._ready.put_nowait(None)
+            self._over = True
+            self._to_send.set()
             self._acknowledged.put_nowait(None)
         return events
 
@@ -89,23 +95,37 @@ class Loop:
             behind = self._behind.get(row[KEY])
             if behind is None:
                 self._behind[row[KEY]] = deque()
-                self._ready.put_nowait((row, batch))
+                self._ready.append((row, batch))
             else:
                 behind.append((row, batch))
+        self._to_send.set()
 
     async def _send(self) -> None:
-        while (message := await self._ready.get()) is not None:
-            row, batch = message
-            answer = await self._js.publish_async(
-                row[TOPIC], row[PAYLOAD], headers=nats_headers(row)
-            )
-            answer.add_done_callback(partial(self._answered, row[KEY], batch))
+        while not self._over:
+            await self._to_send.wait()
+            self._to_send.clear()
+            while self._ready:
+                count = min(_CHUNK, len(self._ready))
+                commands = b"".join([self._command(*self._ready.popleft()) for _ in range(count)])
+                await self._client._send_command(commands)  # noqa: SLF001 - nothing public is bulk
+                await self._client._flush_pending()  # noqa: SLF001
 
-    def _answered(self, key: str, batch: Batch, done: asyncio.Future[Any]) -> None:
-        done.result()
+    def _command(self, row: Any, batch: Batch) -> bytes:
+        self._sent += 1
+        self._in_flight[self._sent] = (row[KEY], batch)
+        head, body = nats_head(row), row[PAYLOAD]
+        sizes = f"{len(head)} {len(head) + len(body)}"
+        command = f"HPUB {row[TOPIC]} {self._inbox}.{self._sent} {sizes}\r\n"
+        return b"%b%b%b\r\n" % (command.encode(), head, body)
+
+    async def _answered(self, message: Msg) -> None:
+        assert b'"seq"' in message.data, message.data
+        assert b'"error"' not in message.data, message.data
+        key, batch = self._in_flight.pop(int(message.subject.rpartition(".")[2]))
         behind = self._behind[key]
         if behind:
-            self._ready.put_nowait(behind.popleft())
+            self._ready.append(behind.popleft())
+            self._to_send.set()
         else:
             del self._behind[key]
         batch.left -= 1
@@ -122,15 +142,14 @@ class Loop:
 async def drain(dsn: str, url: str) -> None:
     """Empty the outbox and tell how long it took."""
     connect = psycopg.AsyncConnection.connect
-    client = await nats.connect(url, pending_size=_FLUSH_BYTES)
-    js = client.jetstream(publish_async_max_pending=_WINDOW)
+    client = await nats.connect(url)
     async with (
         await connect(dsn, autocommit=True) as reads,
         await connect(dsn, autocommit=True) as writes,
     ):
         keep_bytes(reads, "json")
         start = time.perf_counter()
-        events = await Loop(js, reads, writes).run()
+        events = await Loop(client, reads, writes).run()
         tell(events=events, seconds=time.perf_counter() - start, cpu=time.process_time())
     await client.close()
 

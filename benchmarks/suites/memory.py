@@ -14,6 +14,7 @@ from pillarbox.servers import Kafka, Postgres
 ROUNDS: Final = 2
 WAITING: Final = 1_000_000
 PARTS: Final = 5
+LOOKS: Final = 20
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -47,7 +48,9 @@ async def _watched(postgres: Postgres, broker: KafkaTopic, template: str) -> lis
             await nothing_waits(url)
             watch.cancel()
             await asyncio.wait([watch])
-            return watch.result()
+            seen = watch.result()
+            assert len(seen) >= LOOKS, f"only {len(seen)} looks at the memory: too few"
+            return seen
 
 
 async def _watch(child: Child) -> list[float]:

@@ -1,7 +1,7 @@
 """Polling to NATS JetStream: our projector beside the overlapped loop that one would write by hand.
 
-The reference uses `publish_async` with a wide window and one message of a key in flight. On disk
-the server syncs every message before it acknowledges; in memory the client is the limit.
+The reference sends in bulk and has one message of a key in flight. On disk the server syncs every
+message before it acknowledges; in memory the client is the limit.
 """
 
 from typing import Final
