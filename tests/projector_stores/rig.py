@@ -238,3 +238,4 @@ async def rig_of(name: str, databases: Databases, folder: Path) -> AsyncIterator
         rig = Rig(name, database, stack)
         await rig.clear()
         yield rig
+        await rig.clear()

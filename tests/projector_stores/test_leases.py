@@ -114,6 +114,15 @@ async def test_a_scope_that_overlaps_a_living_one_is_refused(
         await rig.join(other)
 
 
+async def test_of_two_overlapping_scopes_that_join_together_one_is_refused(rig: Rig) -> None:
+    joining = [rig.join(scope) for scope in (ALL, Scope(tenants=("acme",)))]
+
+    results = await asyncio.gather(*joining, return_exceptions=True)
+
+    assert sum(isinstance(result, ScopeOverlaps) for result in results) == 1
+    assert len(await rig.all(outbox_member)) == 1
+
+
 async def test_scopes_that_are_equal_or_apart_live_together(rig: Rig) -> None:
     await rig.join(Scope(tenants=("acme",)))
     await rig.join(Scope(tenants=("acme",)))
@@ -276,6 +285,21 @@ async def test_calls_at_the_same_time_do_not_disturb_one_another(rig: Rig) -> No
 
     assert settling.result().lost == frozenset()
     assert numbers(claiming.result())[0] == numbers(events)[-1] + 1
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 4))
+async def test_a_call_that_is_cancelled_leaves_the_store_usable(rig: Rig, turns: int) -> None:
+    await rig.record(1)
+    owner = await rig.owner()
+    claiming = asyncio.ensure_future(owner.claim_once())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    claiming.cancel()
+    await asyncio.wait({claiming})
+
+    owner.store.forget(owner.epochs)
+    assert numbers(await owner.claim()) == [1]
 
 
 @pytest.mark.parametrize("kind", ["postgres", "session"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import StaticPool
 
 from pillarbox import OutboxRecord, SqlAlchemyOutbox, collect_events
@@ -195,6 +195,18 @@ async def test_two_projectors_on_one_file_send_everything_once(tmp_path: Path) -
     assert len(words(bus)) == 20
 
 
+async def test_an_engine_that_knows_nothing_of_us_is_served(tmp_path: Path) -> None:
+    bus = MemoryMessageBus()
+    async with sqlite(tmp_path) as sessions:
+        await note(sessions, "a", "b")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'outbox.db'}")
+
+    sent = await OutboxProjector(async_sessionmaker(engine), bus).drain()
+
+    assert (sent, words(bus)) == (2, ["a", "b"])
+    await engine.dispose()
+
+
 async def test_a_database_in_memory_survives_a_run() -> None:
     bus = MemoryMessageBus()
     engine = make_engine("sqlite:///:memory:")
@@ -239,6 +251,24 @@ async def test_one_transaction_needs_no_second_connection(database: Database) ->
             await OutboxProjector(sessions, bus).drain()
 
     assert words(bus) == ["a"]
+
+
+@on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite")
+async def test_a_run_that_is_cancelled_leaves_the_transaction_as_it_is(database: Database) -> None:
+    bus = MemoryMessageBus()
+    async with one_transaction(database) as sessions:
+        await note(sessions, "a")
+        projector = OutboxProjector(sessions, bus)
+        for turns in range(0, 100, 7):
+            running = asyncio.ensure_future(projector.run_forever())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.wait({running})
+        await projector.drain()
+        inside = await statuses(sessions)
+
+    assert inside == ["SENT"]
 
 
 @on("postgres18+asyncpg", "postgres18+psycopg")

@@ -343,6 +343,22 @@ async def test_a_takeover_that_commits_while_settling_waits_is_seen(
 
 
 @on_postgres
+async def test_a_release_that_commits_while_settling_waits_is_seen(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, 2)
+    await owner.fail(events[0])
+    async with rig.database.engine.connect() as release:
+        await release.execute(select(outbox_blocked_key).with_for_update())
+        await release.execute(outbox_blocked_key.delete())
+        async with asyncio.TaskGroup() as group:
+            settling = group.create_task(owner.settle(aside=events[1:]))
+            await until(lambda: someone_waits(rig), "settling waits for the blocked key")
+            await release.commit()
+
+    assert numbers(settling.result().again) == [2]
+    assert await rig.states() == {1: "FAILED", 2: "NEW"}
+
+
+@on_postgres
 async def test_a_takeover_passes_over_a_lease_that_is_being_settled(rig: Rig) -> None:
     owner, _ = await claimed(rig, 1)
     await rig.expire(owner)

@@ -34,6 +34,7 @@ class Leases:
         """Become a member, unless another one serves some of the same tenants differently."""
         self._member = member
         async with self._line.use() as connection, connection.transaction():
+            await connection.execute(self._statements["lock_joining"])
             for other in await self._rows(connection, "join"):
                 scope = read_scope(other[1])
                 if scope != self._scope and scope.overlaps(self._scope):

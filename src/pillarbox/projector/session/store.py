@@ -36,7 +36,8 @@ class SessionStore:
     """Read and write the outbox for one member, through sessions of the user's.
 
     It serves SQLite, and tests in one transaction: a factory that is bound to one connection needs
-    no second one, and what is committed here ends with the transaction around it.
+    no second one, and what is committed here ends with the transaction around it. Nobody else may
+    use that connection during a call.
     """
 
     def __init__(

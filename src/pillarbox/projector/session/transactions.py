@@ -89,12 +89,13 @@ class Transactions:
 
     async def _run(self, body: Callable[[Connection], T]) -> T:
         try:
-            return await _to_the_end(self._transact(body))
+            async with self._alone:
+                return await to_the_end(self._transact(body))
         except (DBAPIError, NoFreeConnection, OSError, TimeoutError) as error:
             raise StoreUnavailable(error) from error
 
     async def _transact(self, body: Callable[[Connection], T]) -> T:
-        async with self._alone, asyncio.timeout(self._limit), self._factory() as session:
+        async with asyncio.timeout(self._limit), self._factory() as session:
             # A projector serves every tenant: the wall around its users' sessions is not for it.
             session.info.pop(SETTINGS, None)
             async with session.begin():
@@ -102,14 +103,17 @@ class Transactions:
                 return await connection.run_sync(body)
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for work that goes on when the waiting is cancelled, and is waited for even then."""
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work that has its own time limit, and after a cancellation until it has ended."""
     task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.done():
+    cancelled = False
+    while not task.done():
+        try:
             await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # whoever asked is gone; the state of the rows tells the next one
-        raise
+        except asyncio.CancelledError:
+            cancelled = True
+    if not cancelled:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # whoever asked is gone; the rows tell the next one what became of it
+    raise asyncio.CancelledError
