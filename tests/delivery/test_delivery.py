@@ -117,7 +117,8 @@ async def test_a_failed_event_is_tried_again_and_its_key_goes_on_in_order(shop: 
         await shop.sent(more)
 
     assert shop.delivered() == ids + more
-    assert (await shop.attempts())[ids[2]] == 3
+    # The first refusal came while others of the key were in flight: it was asked again alone.
+    assert (await shop.attempts())[ids[2]] == 2
     assert await shop.database.scalar("SELECT count(*) FROM outbox_blocked_key") == 0
 
 

@@ -33,7 +33,8 @@ WITH held AS MATERIALIZED (
         ORDER BY o.txid LIMIT %(fits)s + 1
     ) AS late
 ), header AS MATERIALIZED (
-    SELECT held.ok, feed.rows <= %(fits)s AND feed.bytes <= %(bytes)s AS fits
+    SELECT held.ok, feed.rows <= %(fits)s AND feed.bytes <= %(bytes)s AS fits,
+        EXISTS (SELECT FROM @{schema}outbox_blocked_key) AS blocks
     FROM held, (SELECT count(*) AS rows, coalesce(sum(size), 0) AS bytes FROM feed) AS feed
 ), found AS MATERIALIZED (
     SELECT * FROM feed WHERE (SELECT ok AND fits FROM header)
@@ -72,13 +73,14 @@ UNION ALL
 SELECT
     s.seq, s.shard_hash & @{mask}, s.tenant_id, s.turn, s.key, s.topic, s.id::text,
     s.retry_count, s.seq > b.seq, b.event_id = s.id, s.expires_at <= now(),
-    extract(epoch FROM now() - s.created_at)::float8, s.event_type, s.aggregate_type,
+    date_part('epoch', now() - s.created_at), s.event_type, s.aggregate_type,
     s.aggregate_id, s.aggregate_version, s.event_number, s.routing_key, s.schema_id,
     s.schema_version, s.occurred_at, s.event_metadata::text, s.content_type, s.payload::text,
     s.payload_bytes
 FROM found AS s
 LEFT JOIN LATERAL (
     SELECT k.seq, k.event_id FROM @{schema}outbox_blocked_key AS k
-    WHERE k.tenant_id = s.tenant_id AND k.key = s.key LIMIT 1
+    WHERE (SELECT blocks FROM header) AND k.tenant_id = s.tenant_id AND k.key = s.key
+    LIMIT 1
 ) AS b ON true
 WHERE (SELECT small FROM batch)
