@@ -3,7 +3,7 @@
 Each step is one that the loop's tasks take between two waits, so that every overlap can happen.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
@@ -163,14 +163,20 @@ class Simulation:
     def digest(self, asked: Asked) -> None:
         lost = {shard for shard, at in asked.epochs.items() if self.epochs.get(shard) != at}
         self.outbox.known -= lost
-        self.outbox.unread |= {seq for seq in self.met if seq not in self.work.hand}
-        read = asked.events or ()
-        self.met = {seq for seq in {*self.met, *(e.seq for e in read)} if seq in self.work.hand}
-        events = [e for e in read if e.seq not in self.met and e.shard not in lost]
+        events = [e for e in self.not_met(asked.events or ()) if e.shard not in lost]
         self.work.shut = self.shut
         self.work.claimed(asked.claim_id, events, asked.epochs)
         if left := {event.seq for event in events if event.seq in self.work.hand}:
             self.claims[asked.claim_id] = left
+
+    def not_met(self, read: Sequence[OutboxEvent]) -> list[OutboxEvent]:
+        """Leave out, as the reader does, what is in hand and what is behind a row to read again."""
+        hand, rows = self.work.hand, self.outbox.rows
+        back = {seq for seq in self.met if seq not in hand}
+        self.met = {seq for seq in {*self.met, *(event.seq for event in read)} if seq in hand}
+        behind = {e.seq for e in read if any(rows[s].shard == e.shard and s < e.seq for s in back)}
+        self.outbox.unread |= back | (behind - self.met)
+        return [event for event in read if event.seq not in self.met | behind]
 
     # Settling
 

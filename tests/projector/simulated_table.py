@@ -162,6 +162,7 @@ class ReaderSimulation:
         """Claim; tell whether something was taken, or may be by the next claim."""
         if shards := self.reader.undiscovered(self.owned):
             pairs = self.pairs([r for r in self.visible() if r.shard in shards])
+            self.sweeps += 1
             self.reader.discovered(shards, self.snapshot(), pairs)
         since = self.reader.since
         if since is None:

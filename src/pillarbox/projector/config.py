@@ -49,10 +49,10 @@ class OutboxProjectorConfig:
     claim: ClaimMode = "insert"
 
     def __post_init__(self) -> None:
-        _between("batch_size", self.batch_size, 1, MAX_BATCH)
-        _between("batch_bytes", self.batch_bytes, 1_024, 268_435_456)
-        _between("batches_in_hand", self.batches_in_hand, 1, 64)
-        _between("max_retry_attempts", self.max_retry_attempts, 1, 1_000)
+        _whole("batch_size", self.batch_size, 1, MAX_BATCH)
+        _whole("batch_bytes", self.batch_bytes, 1_024, 268_435_456)
+        _whole("batches_in_hand", self.batches_in_hand, 1, 64)
+        _whole("max_retry_attempts", self.max_retry_attempts, 1, 1_000)
         _between("retry_delay", self.retry_delay, 0.001, 86_400)
         _between("retry_delay_max", self.retry_delay_max, 0.001, 604_800)
         _between("sleep_busy", self.sleep_busy, 0.001, 3_600)
@@ -61,6 +61,7 @@ class OutboxProjectorConfig:
         _between("stop_timeout", self.stop_timeout, 0.1, 3_600)
         _not_below("sleep_idle", self.sleep_idle, "sleep_busy", self.sleep_busy)
         _not_below("retry_delay_max", self.retry_delay_max, "retry_delay", self.retry_delay)
+        _one_of("ordered", self.ordered, (True, False))
         _one_of("on_dead", self.on_dead, get_args(OnDead))
         _one_of("on_sent", self.on_sent, get_args(OnSent))
         _one_of("claim", self.claim, get_args(ClaimMode))
@@ -99,7 +100,7 @@ class OutboxProjectorConfig:
         for name, kind in _KINDS.items():
             if text := env.get(PREFIX + name.upper()):
                 chosen[name] = _parsed(PREFIX + name.upper(), text, kind)
-        return replace(cls(), **chosen, **arguments)
+        return replace(cls(), **(chosen | arguments))
 
 
 _KINDS: Final[Mapping[str, Any]] = {f.name: f.type for f in fields(OutboxProjectorConfig)}
@@ -112,6 +113,8 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise InvalidConfig("settings file", f"{path} is missing", "create or unset it") from None
     except (OSError, ValueError) as error:
         raise InvalidConfig("settings file", f"cannot be read: {error}", "mend it") from None
+    if not isinstance(table, dict):
+        raise InvalidConfig("projector", "is no table", "write its settings under [projector]")
     if unknown := sorted(set(table) - set(_KINDS)):
         raise InvalidConfig(
             f"projector.{unknown[0]}", "is no setting", f"use one of {', '.join(_KINDS)}"
@@ -133,6 +136,11 @@ def _parsed(variable: str, text: str, kind: Any) -> Any:
         raise InvalidConfig(variable, f"is {text!r}", remedy) from None
 
 
+def _whole(setting: str, value: int, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidConfig(setting, f"is {value!r}", f"use a whole number from {low} to {high}")
+
+
 def _between(setting: str, value: float, low: float, high: float) -> None:
     if type(value) not in (int, float) or not low <= value <= high:
         raise InvalidConfig(setting, f"is {value!r}", f"use a number from {low:g} to {high:g}")
@@ -145,6 +153,7 @@ def _not_below(setting: str, value: float, other: str, floor: float) -> None:
         )
 
 
-def _one_of(setting: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidConfig(setting, f"is {value!r}", f"use one of {', '.join(choices)}")
+def _one_of(setting: str, value: object, choices: tuple[object, ...]) -> None:
+    if type(value) is not type(choices[0]) or value not in choices:
+        names = ", ".join(map(str, choices))
+        raise InvalidConfig(setting, f"is {value!r}", f"use one of {names}")

@@ -1,5 +1,6 @@
 """Who is passed over: paused tenants and topics, and those over their rate."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -75,18 +76,24 @@ class Throttle:
         if self._buckets:
             for event in events:
                 tenant_id = event.lane[0]
-                for where in ((tenant_id, event.topic), (ANY, event.topic), (tenant_id, ANY)):
+                for where in (
+                    (tenant_id, event.topic),
+                    (ANY, event.topic),
+                    (tenant_id, ANY),
+                    (ANY, ANY),
+                ):
                     if bucket := self._buckets.get(where):
                         bucket.tokens -= 1
 
     def room(self, topic: str, now: float) -> int:
         """Return how many events of a topic may be let go of now; -1 for any number."""
-        room = -1
-        for (_, of_topic), bucket in self._buckets.items():
+        rooms = []
+        for (tenant_id, of_topic), bucket in self._buckets.items():
             if of_topic == topic:
                 bucket.fill(now)
-                room = max(0, int(bucket.tokens)) if room < 0 else min(room, int(bucket.tokens))
-        return room
+                if tenant_id == ANY or bucket.tokens > 0:  # a tenant over its rate holds up no other
+                    rooms.append(max(0, math.ceil(bucket.tokens)))
+        return min(rooms, default=-1)
 
     def _shut(self, control: Control, now: float) -> bool:
         bucket = self._buckets.get((control.tenant_id, control.topic))

@@ -1,0 +1,133 @@
+"""Pauses and rates: who is passed over, and how much may be let go of."""
+
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.projector.store import Control, OutboxEvent
+from pillarbox.projector.throttle import Throttle
+
+
+def events(count: int, tenant_id: str = "acme", topic: str = "orders") -> list[OutboxEvent]:
+    envelope = MessageEnvelope("event", "Noted")
+    return [
+        OutboxEvent(n, 0, (tenant_id, "k"), topic, 0, False, False, False, 0.0, envelope)
+        for n in range(count)
+    ]
+
+
+def throttle(*controls: Control, share: float = 1.0) -> Throttle:
+    made = Throttle(share)
+    made.apply(controls, 0.0)
+    return made
+
+
+def test_without_controls_nobody_is_passed_over() -> None:
+    idle = throttle()
+
+    assert idle.idle
+    assert not idle.passed_over(0.0)
+    assert not idle.everything(0.0)
+    assert idle.room("orders", 0.0) == -1
+
+
+def test_a_paused_tenant_is_passed_over() -> None:
+    paused = throttle(Control("acme", "*", paused=True, events_per_second=None))
+
+    assert paused.passed_over(0.0) == {"acme"}
+    assert not paused.everything(0.0)
+
+
+def test_a_paused_topic_is_set_aside_for_one_tenant_or_for_all() -> None:
+    paused = throttle(
+        Control("acme", "orders", paused=True, events_per_second=None),
+        Control("*", "bills", paused=True, events_per_second=None),
+    )
+
+    assert paused.shut_topics(0.0) == {("acme", "orders"), ("*", "bills")}
+    assert not paused.passed_over(0.0)
+
+
+def test_a_tenant_over_its_rate_is_passed_over_until_time_has_passed() -> None:
+    limited = throttle(Control("acme", "*", paused=False, events_per_second=10))
+
+    limited.spend(events(25))
+
+    assert limited.passed_over(0.0) == {"acme"}
+    assert limited.passed_over(1.5) == {"acme"}
+    assert limited.passed_over(1.6) == frozenset()
+
+
+def test_a_rate_never_saves_up_more_than_a_second() -> None:
+    limited = throttle(Control("acme", "*", paused=False, events_per_second=10))
+
+    limited.spend(events(5))
+    limited.passed_over(1_000.0)
+    limited.spend(events(10))
+
+    assert limited.passed_over(1_000.0) == {"acme"}
+
+
+def test_a_rate_for_everything_is_spent_by_every_event() -> None:
+    limited = throttle(Control("*", "*", paused=False, events_per_second=10))
+
+    limited.spend(events(5) + events(6, "bolt", "bills"))
+
+    assert limited.everything(0.0)
+    assert not limited.everything(0.2)
+
+
+def test_a_share_of_the_shards_is_a_share_of_the_rate() -> None:
+    limited = throttle(Control("*", "orders", paused=False, events_per_second=10), share=0.5)
+
+    limited.spend(events(5))
+
+    assert limited.shut_topics(0.0) == {("*", "orders")}
+
+
+def test_applied_again_a_rate_keeps_what_was_spent() -> None:
+    control = Control("acme", "*", paused=False, events_per_second=10)
+    limited = throttle(control)
+    limited.spend(events(20))
+
+    limited.apply([control], 0.0)
+
+    assert limited.passed_over(0.0) == {"acme"}
+
+
+def test_room_is_what_the_topic_may_still_send() -> None:
+    limited = throttle(Control("*", "orders", paused=False, events_per_second=10))
+
+    limited.spend(events(4))
+
+    assert limited.room("orders", 0.0) == 6
+    assert limited.room("bills", 0.0) == -1
+
+
+def test_room_is_never_any_number_because_a_rate_is_overspent() -> None:
+    limited = throttle(
+        Control("acme", "orders", paused=False, events_per_second=100),
+        Control("*", "orders", paused=False, events_per_second=10),
+    )
+
+    limited.spend(events(11))
+
+    assert limited.room("orders", 0.0) == 0
+
+
+def test_a_share_below_one_event_a_second_lets_one_go_now_and_then() -> None:
+    limited = throttle(Control("*", "orders", paused=False, events_per_second=1), share=0.25)
+
+    assert limited.room("orders", 0.0) == 1
+    limited.spend(events(1))
+    assert limited.room("orders", 2.9) == 0
+    assert limited.room("orders", 3.1) == 1
+
+
+def test_a_tenant_over_its_rate_leaves_the_room_of_others_alone() -> None:
+    limited = throttle(
+        Control("acme", "orders", paused=False, events_per_second=1),
+        Control("*", "orders", paused=False, events_per_second=100),
+    )
+
+    limited.spend(events(5))
+
+    assert limited.shut_topics(0.0) == {("acme", "orders")}
+    assert limited.room("orders", 0.0) == 95
