@@ -92,7 +92,8 @@ class Broker:
         if event.topic in self.missing:
             return Unavailable("missing", "no such topic", event.topic)
         if self.down:
-            return self.chance.choice([Unavailable("down", "it is"), Unknown("late", "no answer")])
+            silent = self.chance.random() < 0.5
+            return Unknown("late", "no answer") if silent else Unavailable("down", "it is")
         if place in call.held_back:
             return Unknown("purged", "one before it failed")
         return Unknown("late", "no answer") if self.chance.random() < self.faults else ACCEPTED

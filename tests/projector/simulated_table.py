@@ -44,7 +44,7 @@ class ReaderSimulation:
 
     def run(self, steps: int) -> None:
         """Take random steps, then see that every row is found."""
-        actions: list[tuple[Callable[[], None], int]] = [
+        actions: list[tuple[Callable[[], object], float]] = [
             (self.begin, 5), (self.insert, 12), (self.commit, 6), (self.claim, 10),
             (self.sent, 8), (self.fail, 2), (self.bring_back, 3), (self.answer_late, 1),
             (self.lose, 1), (self.regain, 2), (self.reconnect, 0.3), (self.pause, 1),

@@ -37,8 +37,10 @@ def settings_file(folder: Path, text: str) -> Path:
 def test_a_number_out_of_range_is_refused_with_the_range(
     setting: str, value: float, range_: str
 ) -> None:
+    values: dict[str, Any] = {setting: value}
+
     with pytest.raises(InvalidConfig) as refused:
-        OutboxProjectorConfig(**{setting: value})  # type: ignore[arg-type] - that is the point
+        OutboxProjectorConfig(**values)
 
     assert refused.value.setting == setting
     assert repr(value) in str(refused.value)

@@ -15,6 +15,7 @@ lists = st.lists(st.sampled_from(TENANTS), min_size=1, max_size=5).map(scope_of)
 scopes = st.one_of(st.just(ALL), buckets, lists)
 
 
+@settings(deadline=None)
 @given(scopes, scopes)
 def test_scopes_that_serve_a_common_tenant_overlap(one: Scope, other: Scope) -> None:
     common = [tenant for tenant in TENANTS if one.serves(tenant) and other.serves(tenant)]
@@ -23,6 +24,7 @@ def test_scopes_that_serve_a_common_tenant_overlap(one: Scope, other: Scope) -> 
     assert one.overlaps(other) == other.overlaps(one)
 
 
+@settings(deadline=None)
 @given(lists, scopes)
 def test_a_list_overlaps_only_what_serves_one_of_it(one: Scope, other: Scope) -> None:
     assert one.overlaps(other) == any(other.serves(tenant) for tenant in one.tenants)
@@ -47,6 +49,7 @@ def test_the_bucket_of_a_tenant_never_changes() -> None:
     assert [bucket_of(tenant, 8) for tenant in ("default", "acme", "tenant-7")] == [0, 3, 6]
 
 
+@settings(deadline=None)
 @given(scopes)
 def test_a_scope_is_read_as_it_was_written(scope: Scope) -> None:
     assert read_scope(str(scope)) == scope
@@ -57,10 +60,9 @@ def test_a_list_is_the_same_in_any_order_and_with_repeats() -> None:
     assert scope_of("a") == scope_of(["a"])
 
 
-@settings(max_examples=20)
-@given(st.sets(st.from_regex(r"[a-z]{30,60}", fullmatch=True), min_size=9, max_size=12))
-def test_a_long_list_has_a_short_name_of_its_own(tenants: set[str]) -> None:
-    scope, without_one = scope_of(sorted(tenants)), scope_of(sorted(tenants)[1:])
+def test_a_long_list_has_a_short_name_of_its_own() -> None:
+    tenants = [f"tenant-with-a-rather-long-name-{number}" for number in range(12)]
+    scope, without_one = scope_of(tenants), scope_of(tenants[1:])
 
     assert len(scope.name) <= 255
     assert scope.name != without_one.name

@@ -142,7 +142,8 @@ class Work:
     def _ready_batch(self, now: float) -> Batch | None:
         for lane in [lane for lane in self._lanes.resting if self._may_go(lane, now)]:
             self._ready.extendleft(reversed(self._lanes.next_of(lane, self._alone)))
-        size = min(len(self._ready), self.batch_size if self.bus.closed else TRY)
+        most = self.batch_size if self.bus.closed else min(TRY, self.batch_size)
+        size = min(len(self._ready), most)
         events = [self._ready.popleft() for _ in range(size)]
         if self.topics or self._lanes.failing:
             events = self._that_may_go(events, now)

@@ -1,0 +1,138 @@
+"""What a reader takes of a claim's rows, case by case."""
+
+from collections.abc import Container
+
+from pillarbox.projector.postgres.reader import Plan, Reader, Row, Snapshot
+from pillarbox.projector.turns import Pair
+
+BEFORE, AFTER = Snapshot.parse("10:10:"), Snapshot.parse("10:12:10")
+
+
+def reader(*pairs: Pair) -> Reader:
+    made = Reader()
+    made.discovered([0, 1], BEFORE, pairs)
+    return made
+
+
+def fed(seq: int, tenant_id: str = "acme", shard: int = 0) -> Row:
+    return seq, shard, tenant_id, 0
+
+
+def in_turn(seq: int, tenant_id: str = "acme", shard: int = 0) -> Row:
+    return seq, shard, tenant_id, 1
+
+
+def digest(
+    made: Reader,
+    *rows: Row,
+    limit: int = 160,
+    in_hand: Container[int] = (),
+    passed_over: Container[str] = (),
+    plan: Plan | None = None,
+) -> list[int]:
+    plan = plan or made.plan(BEFORE, limit, passed_over)
+    places = made.digest(plan, AFTER, rows, in_hand=in_hand, passed_over=passed_over)
+    return [rows[place][0] for place in places]
+
+
+def test_a_snapshot_tells_what_was_not_finished() -> None:
+    assert Snapshot.parse("7:12:8,11") == Snapshot("12", ("8", "11"))
+    assert Snapshot.parse("7:7:") == Snapshot("7", ())
+
+
+def test_a_new_row_is_taken_and_the_snapshot_moves_on() -> None:
+    made = reader()
+
+    assert digest(made, fed(5), fed(3)) == [3, 5]
+    assert made.since == AFTER
+
+
+def test_a_new_row_above_what_was_read_of_its_pair_is_left_to_the_turn() -> None:
+    made = reader(Pair(0, "acme", 10), Pair(1, "acme", 10))
+
+    assert digest(made, fed(11, shard=1), fed(10, shard=1), plan=Plan(BEFORE, (), 9, 1)) == [10]
+
+
+def test_a_row_in_hand_is_dropped() -> None:
+    made = reader(Pair(0, "acme", 0))
+
+    assert digest(made, in_turn(1), in_turn(2), fed(7, "bolt"), in_hand={2, 7}) == [1]
+
+
+def test_a_row_that_came_back_in_hand_is_read_again_when_it_has_left() -> None:
+    made = reader()
+    digest(made, fed(7), in_hand={7})
+
+    digest(made)
+
+    assert made.turns.after(0, "acme") == 6
+
+
+def test_a_row_of_a_paused_tenant_puts_its_pair_into_the_turns() -> None:
+    made = reader()
+
+    assert digest(made, fed(7), fed(5), passed_over={"acme"}) == []
+    assert made.turns.after(0, "acme") == 4
+
+
+def test_a_pair_that_yields_less_than_its_quota_is_exhausted() -> None:
+    made = reader(Pair(0, "acme", 0), Pair(0, "bolt", 0))
+    plan = Plan(BEFORE, made.turns.next(2), fits=1, quota=2)
+
+    digest(made, in_turn(1), in_turn(2), in_turn(3, "bolt"), plan=plan)
+
+    assert made.turns.after(0, "acme") == 2
+    assert made.turns.after(0, "bolt") is None
+
+
+def test_rows_of_a_pair_that_begins_earlier_by_now_are_left_to_its_next_turn() -> None:
+    made = reader(Pair(0, "acme", 4))
+    plan = made.plan(BEFORE, 160, ())
+    made.read_again(0, "acme", 3)
+
+    assert digest(made, in_turn(5), plan=plan) == []
+    assert made.turns.after(0, "acme") == 2
+
+
+def test_a_row_of_a_shard_that_is_lost_is_not_read_again() -> None:
+    made = reader()
+    made.lose([0])
+
+    made.read_again(0, "acme", 3)
+
+    assert not made.plan(BEFORE, 160, ()).pairs
+
+
+def test_shards_that_are_gone_are_discovered_anew() -> None:
+    made = reader(Pair(0, "acme", 4), Pair(1, "acme", 4))
+
+    assert made.undiscovered([1]) == []
+    assert made.undiscovered([0, 1]) == [0]
+    assert made.turns.after(0, "acme") is None
+
+
+def test_a_later_discovery_keeps_the_earlier_snapshot() -> None:
+    made = reader()
+
+    made.discovered([2], AFTER, [])
+
+    assert made.since == BEFORE
+
+
+def test_a_new_backend_is_discovered_from_the_beginning() -> None:
+    made = reader(Pair(0, "acme", 4))
+
+    made.forget()
+
+    assert made.since is None
+    assert made.undiscovered([0, 1]) == [0, 1]
+    assert len(made.turns) == 0
+
+
+def test_with_a_backlog_most_of_a_claim_is_for_the_turns() -> None:
+    made = reader(Pair(0, "acme", 0), Pair(0, "bolt", 0))
+
+    plan = made.plan(BEFORE, 800, ())
+
+    assert (plan.fits, plan.quota) == (100, 350)
+    assert made.plan(BEFORE, 800, {"acme", "bolt"}).fits == 800
