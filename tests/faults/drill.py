@@ -70,7 +70,7 @@ class Drill:
         return not self.slots
 
     def _begin(self, task: str) -> Slot:
-        times = self.chance.randint(1, _TIMES_MAX if task != "lease-renewal" else 2)
+        times = self.chance.randint(1, _TIMES_MAX if task != "lease-renewal" else 1)
         point = f"{task}:{times}" if task in POINTS else None
         return Slot(task, self.rig.start_projector(point))
 

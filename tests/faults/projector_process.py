@@ -58,6 +58,7 @@ class Saboteur(Observer):
         self._left = 0 if fail_point is None else fail_point.times
         self._open = 0
         self._found = False
+        self._renewing = False
 
     def claiming(self) -> None:
         if self._found:  # else there would be nothing to read, most likely
@@ -69,6 +70,8 @@ class Saboteur(Observer):
             self._open += events
             self._trace.note("claimed", events=events, took=took.total_seconds())
             self._reach("after-claim")
+            if self._renewing:
+                self._reach("lease-renewal")
 
     def sending(self, topics: Sequence[str]) -> None:
         self._trace.note("sending", events=len(topics))
@@ -97,14 +100,17 @@ class Saboteur(Observer):
             self._reach("mid-settle")
 
     def settled(self, *, sent: int, failed: int, dead: int, took: timedelta) -> None:
-        self._open -= sent + failed + dead
+        # A fenced settlement counts events that were let go of before.
+        self._open = max(0, self._open - sent - failed - dead)
         self._trace.note("settled", sent=sent, failed=failed, dead=dead, took=took.total_seconds())
 
     def renewing(self) -> None:
+        self._renewing = True
         if self._open > 0:
             self._reach("lease-renewal")
 
     def owns(self, shards: int) -> None:
+        self._renewing = False
         self._trace.note("owns", shards=shards)
 
     def fenced(self, events: int) -> None:
