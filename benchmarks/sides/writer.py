@@ -15,14 +15,14 @@ from typing import Final
 from benchmarks.backlog import TOPIC
 from benchmarks.sides.by_hand import tell
 from benchmarks.sides.headers import SOURCE
-from pillarbox import Pillarbox, SqlAlchemyOutbox
+from pillarbox import NewEvent, Pillarbox, SqlAlchemyOutbox
 
 _WRITERS: Final = 12
 _NOTE: Final = "n" * 372
 
 
 class Writer:
-    """Commit one event a transaction, each at its time."""
+    """Commit transactions of a few events, each at its time."""
 
     def __init__(self, box: Pillarbox, given: argparse.Namespace) -> None:
         self._engine = box.engine
@@ -40,23 +40,29 @@ class Writer:
 
     def _ticks(self) -> Iterator[tuple[int, float]]:
         start = asyncio.get_running_loop().time()
-        for number in range(int(self._given.rate * self._given.seconds)):
+        step = self._given.per_transaction
+        for number in range(0, int(self._given.rate * self._given.seconds), step):
             yield number, start + number / self._given.rate
 
     async def _write(self, ticks: Iterator[tuple[int, float]]) -> None:
         for number, at in ticks:
             await asyncio.sleep(at - asyncio.get_running_loop().time())
+            events = [self._event(number + each) for each in range(self._given.per_transaction)]
             async with self._engine.connect() as connection:
                 outbox = SqlAlchemyOutbox(connection, self._given.tenant, settings=self._settings)
-                event_id = await outbox.add(
-                    topic=TOPIC,
-                    event_type="OrderConfirmed",
-                    aggregate_type="Order",
-                    aggregate_id=self._given.key or number % 5_000,
-                    payload={"order_id": number, "note": _NOTE},
-                )
+                ids = await outbox.add_many(events)
                 await connection.commit()
-                self._committed.append((str(event_id), time.time_ns()))
+                now = time.time_ns()
+                self._committed.extend((str(event_id), now) for event_id in ids)
+
+    def _event(self, number: int) -> NewEvent:
+        return NewEvent(
+            topic=TOPIC,
+            event_type="OrderConfirmed",
+            aggregate_type="Order",
+            aggregate_id=self._given.key or number % 5_000,
+            payload={"order_id": number, "note": _NOTE},
+        )
 
 
 async def run(given: argparse.Namespace) -> None:
@@ -76,6 +82,7 @@ def main() -> None:
     parser.add_argument("commits", type=Path)
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--per-transaction", type=int, default=1)
     parser.add_argument("--tenant", default="default")
     parser.add_argument("--key", help="one key for all events; 5,000 keys without it")
     logging.basicConfig(level=logging.ERROR)
