@@ -1,5 +1,8 @@
 """On SQLite the write lock is the fence: it is taken before the leases are looked at."""
 
+import asyncio
+import sqlite3
+from contextlib import closing
 from uuid import uuid4
 
 import pytest
@@ -63,3 +66,22 @@ async def test_what_only_reads_does_not_wait_for_the_lock(rig: Rig) -> None:
 
         assert list(await owner.store.controls()) == []
         assert list(await owner.store.waiting_topics()) == []
+
+
+@on_sqlite
+async def test_members_wait_for_one_another_and_do_not_fail(rig: Rig) -> None:
+    with closing(sqlite3.connect(str(rig.database.url.database))) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    await rig.record(1)
+    members = [await rig.owner(), await rig.owner()]
+
+    async def work(member: Owner) -> None:
+        for _ in range(20):
+            await member.claim_once()  # reads first, and then writes
+            await member.keep()
+
+    async with asyncio.TaskGroup() as group:
+        for member in members:
+            group.create_task(work(member))
+
+    assert len(members[0].epochs) == 64

@@ -39,8 +39,6 @@ from pillarbox.projector.session.transactions import time_of
 from pillarbox.projector.store import Claimed, ClaimRequest, OutboxEvent
 from pillarbox.projector.turns import Pair, Turns
 
-# Rows that a pair is asked for at least: fewer would cost a probe for each row.
-ROWS_OF_A_TURN: Final = 16
 _NOT_HELD: Final = Claimed((), more=False, held=False)
 _NOTHING: Final = Claimed((), more=False)
 
@@ -101,7 +99,7 @@ class Claims:
         for shard, tenant_id in sorted(waiting - self._waiting):
             self._turns.add(shard, tenant_id, 0)
         self._waiting = waiting
-        picked = self._turns.next(max(1, request.limit // ROWS_OF_A_TURN), request.passed_over)
+        picked = self._turns.next(request.limit, request.passed_over)
         open_to_us = sum(tenant_id not in request.passed_over for _, tenant_id in waiting)
         quota = request.limit // len(picked) if picked else 0
         return _Plan(picked, quota, all_of_them=len(picked) == open_to_us)
