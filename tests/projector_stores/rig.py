@@ -224,6 +224,13 @@ def record_rows(connection: Connection, seqs: Sequence[int], columns: Mapping[st
     )
 
 
+async def claimed(rig: Rig, *seqs: int, **settings: Any) -> tuple[Owner, list[OutboxEvent]]:
+    """Record events of one key and claim them."""
+    await rig.record(*seqs)
+    owner = await rig.owner(**settings)
+    return owner, await owner.claim()
+
+
 def numbers(events: Sequence[OutboxEvent]) -> list[int]:
     return [event.seq for event in events]
 

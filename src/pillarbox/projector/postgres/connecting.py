@@ -63,8 +63,18 @@ def connect_by(function: Callable[[], Awaitable[AsyncConnection[Any]]]) -> Conne
 
 
 async def _prepared(opening: Awaitable[Connection]) -> Connection:
-    """Make a connection ready; through a pooler nothing may stay behind in its session."""
+    """Make a connection ready; one that cannot be, or is not wanted any more, is closed."""
     connection = await opening
+    try:
+        await _prepare(connection)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+async def _prepare(connection: Connection) -> None:
+    """Set the session up; through a pooler nothing may stay behind in it."""
     if not connection.autocommit:
         await connection.set_autocommit(True)
     connection.prepare_threshold = None
@@ -72,7 +82,6 @@ async def _prepared(opening: Awaitable[Connection]) -> Connection:
     if row is not None and row[0] == connection.info.backend_pid:
         connection.prepare_threshold = 0
         await connection.execute(_SESSION)
-    return connection
 
 
 def is_pooled(connection: Connection) -> bool:
