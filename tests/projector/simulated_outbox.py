@@ -44,12 +44,17 @@ class Block:
 
 @dataclass(slots=True)
 class SimulatedOutbox:
-    """Rows in order of their numbers; `unread` is what a reader has not read yet."""
+    """Rows in order of their numbers.
+
+    A reader has `unread` to read because it became claimable, and `reread` because it goes back.
+    """
 
     epochs: dict[int, int]
     rows: dict[int, OutboxRow] = field(default_factory=dict)
     blocks: dict[Lane, Block] = field(default_factory=dict)
     unread: set[int] = field(default_factory=set)
+    reread: set[int] = field(default_factory=set)
+    gone_back: dict[int, int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     open_claims: dict[UUID, set[int]] = field(default_factory=dict)
 
@@ -66,13 +71,13 @@ class SimulatedOutbox:
         self.known = set(epochs)
         ready = [
             self.rows[seq]
-            for seq in sorted(self.unread)
+            for seq in sorted(self.unread | self.reread)
             if self.rows[seq].claimable and self.rows[seq].shard in epochs
         ][:limit]
-        self.unread -= {row.seq for row in ready}
-        return [self._event(row) for row in ready]
+        self.reread -= {row.seq for row in ready}
+        return [self.event(row) for row in ready]
 
-    def _event(self, row: OutboxRow) -> OutboxEvent:
+    def event(self, row: OutboxRow) -> OutboxEvent:
         block = self.blocks.get(row.lane)
         return OutboxEvent(
             row.seq,
@@ -147,6 +152,14 @@ class SimulatedOutbox:
         return True
 
     # What others do
+
+    def read_again(self, event: OutboxEvent) -> None:
+        """Go back to an event, and read what is behind it again as well."""
+        if event.shard in self.known:
+            lowest = min(event.seq, self.gone_back.get(event.shard, event.seq))
+            self.gone_back[event.shard] = lowest
+            rows = self.rows.values()
+            self.reread |= {r.seq for r in rows if r.shard == event.shard and r.seq >= event.seq}
 
     def release(self, lane: Lane) -> None:
         """Bring back the next rows of a key; forget the key when there are none."""

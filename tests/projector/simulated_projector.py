@@ -3,7 +3,7 @@
 Each step is one that the loop's tasks take between two waits, so that every overlap can happen.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
@@ -30,6 +30,7 @@ class Asked:
     limit: int
     read: bool = False
     events: list[OutboxEvent] | None = None
+    fed: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -152,10 +153,14 @@ class Simulation:
         if self.asked is None:
             if limit := self.work.room(5 * BATCH, self.now):
                 self.work.asking()
+                self.outbox.gone_back.clear()
                 self.asked = Asked(UUID(int=self.chance.getrandbits(128)), dict(self.epochs), limit)
         elif not self.asked.read:
             self.asked.read = True
             self.asked.events = self.outbox.read(self.asked.epochs, self.asked.limit)
+            read = {event.seq for event in self.asked.events or ()}
+            self.asked.fed = frozenset(read & self.outbox.unread)
+            self.outbox.unread -= read
         else:
             self.digest(self.asked)
             self.asked = None
@@ -163,20 +168,24 @@ class Simulation:
     def digest(self, asked: Asked) -> None:
         lost = {shard for shard, at in asked.epochs.items() if self.epochs.get(shard) != at}
         self.outbox.known -= lost
-        events = [e for e in self.not_met(asked.events or ()) if e.shard not in lost]
+        events = [e for e in self.not_met(asked) if e.shard not in lost]
+        if twice := [e.seq for e in events if self.outbox.rows[e.seq].status == "SENT"]:
+            raise Violation(f"twice: {twice} are SENT and taken again")
         self.work.shut = self.shut
         self.work.claimed(asked.claim_id, events, asked.epochs)
         if left := {event.seq for event in events if event.seq in self.work.hand}:
             self.claims[asked.claim_id] = left
 
-    def not_met(self, read: Sequence[OutboxEvent]) -> list[OutboxEvent]:
+    def not_met(self, asked: Asked) -> list[OutboxEvent]:
         """Leave out, as the reader does, what is in hand and what is behind a row to read again."""
-        hand, rows = self.work.hand, self.outbox.rows
-        back = {seq for seq in self.met if seq not in hand}
-        self.met = {seq for seq in {*self.met, *(event.seq for event in read)} if seq in hand}
-        behind = {e.seq for e in read if any(rows[s].shard == e.shard and s < e.seq for s in back)}
-        self.outbox.unread |= back | (behind - self.met)
-        return [event for event in read if event.seq not in self.met | behind]
+        hand, rows, read = self.work.hand, self.outbox.rows, asked.events or ()
+        for seq in [seq for seq in self.met if seq not in hand]:
+            self.outbox.read_again(self.outbox.event(rows[seq]))
+        self.met = {seq for seq in self.met | asked.fed if seq in hand}
+        back = self.outbox.gone_back
+        behind = {event.seq for event in read if event.seq >= back.get(event.shard, event.seq + 1)}
+        self.outbox.reread |= behind
+        return [event for event in read if event.seq not in hand and event.seq not in behind]
 
     # Settling
 
@@ -210,7 +219,8 @@ class Simulation:
         again = self.work.settled(settlement, result)
         for left in self.claims.values():
             left -= {seq for seq in left if seq not in self.work.hand}
-        self.outbox.unread |= {event.seq for event in again if event.shard in self.outbox.known}
+        for event in again:
+            self.outbox.read_again(event)
 
     # Leases
 

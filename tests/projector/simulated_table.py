@@ -39,7 +39,7 @@ class ReaderSimulation:
     owned: set[int] = field(default_factory=lambda: set(range(SHARDS)))
     passed_over: frozenset[str] = frozenset()
     reader: Reader = field(default_factory=Reader)
-    taken: int = 0
+    answered_late: int | None = None
     sweeps: int = 0
 
     def run(self, steps: int) -> None:
@@ -126,15 +126,15 @@ class ReaderSimulation:
         if not self.hand:
             return
         row, sweeps = self.rows[self.chance.choice(sorted(self.hand))], self.sweeps
-        row.txid = self.next_txid
+        row.txid, self.answered_late = self.next_txid, row.seq
         self.next_txid += 1
         while self.chance.random() < 0.5:
             self.claim()
-        if row.seq in self.hand:
-            self.hand.discard(row.seq)
-            # Work has FAILED rows read again; others are found by the feed alone.
-            if self.sweeps > sweeps or self.chance.random() < 0.5:
-                self.reader.read_again(row.shard, row.tenant_id, row.seq)
+        self.answered_late = None
+        self.hand.discard(row.seq)
+        # Work has FAILED rows read again; others are found by the feed alone.
+        if self.sweeps > sweeps or self.chance.random() < 0.5:
+            self.reader.read_again(row.shard, row.tenant_id, row.seq)
 
     def lose(self) -> None:
         """Lose a shard; an answer about one of its rows may come later."""
@@ -188,11 +188,22 @@ class ReaderSimulation:
                 if (row.shard, row.tenant_id) == pair[:2] and row.seq > pair.after
             ]
             rows += [(r.seq, r.shard, r.tenant_id, turn) for r in mine[: plan.quota]]
+        in_hand = self.hand | self.let_go()
         places = self.reader.digest(
-            plan, self.snapshot(), rows, in_hand=self.hand, passed_over=self.passed_over
+            plan, self.snapshot(), rows, in_hand=in_hand, passed_over=self.passed_over
         )
         self.take([rows[place][0] for place in places])
         return bool(places)
+
+    def let_go(self) -> set[int]:
+        """Have a row leave the hand, to be read again, while a claim is on its way."""
+        others = sorted(self.hand - {self.answered_late})
+        if not others or self.chance.random() < 0.8:
+            return set()
+        row = self.rows[self.chance.choice(others)]
+        self.hand.discard(row.seq)
+        self.reader.read_again(row.shard, row.tenant_id, row.seq)
+        return {row.seq}
 
     def take(self, seqs: list[int]) -> None:
         """Take rows in hand; none twice, none of a paused tenant, none before one of its key."""
@@ -207,7 +218,6 @@ class ReaderSimulation:
                 if passed and other.seq not in self.hand and other.seq not in seqs:
                     raise Violation(f"order: {seq} was read before {other.seq}")
         self.hand |= set(seqs)
-        self.taken += len(seqs)
 
     def visible(self) -> list[Noted]:
         rows = (row for row in self.rows.values() if row.claimable and row.txid not in self.open)

@@ -31,8 +31,21 @@ def test_an_event_stays_in_hand_until_its_settlement_is_written() -> None:
     assert 1 in hand
     assert hand.active() == [FIRST]
     hand.settled(settlement)
-    assert 1 not in hand
+    assert len(hand) == 0
     assert hand.active() == []
+
+
+def test_what_has_just_left_is_not_taken_from_a_claim_that_was_asked_for_before() -> None:
+    hand, settlement = Hand(), Settlement(sent=[event(1)])
+    hand.take(FIRST, [event(1)], {0: 1})
+    hand.asking()
+    hand.settling(settlement)
+
+    hand.settled(settlement)
+
+    assert 1 in hand
+    hand.asking()
+    assert 1 not in hand
 
 
 def test_a_settlement_relies_on_the_leases_of_its_events() -> None:

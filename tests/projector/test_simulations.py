@@ -1,7 +1,7 @@
 """Order and no loss hold whatever happens; without any one of the rules they do not."""
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes, Stops
-from pillarbox.projector.postgres.reader import Reader, Snapshot
+from pillarbox.projector.postgres.reader import Plan, Reader, Snapshot
 from pillarbox.projector.store import OutboxEvent, Settlement
 from pillarbox.projector.turns import Pair, Turns
 from pillarbox.projector.work import Work
@@ -102,13 +102,7 @@ def all_shards(hand: Hand, shards: frozenset[int]) -> frozenset[int]:
     return shards
 
 
-def all_events(
-    hand: Hand, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
-) -> Sequence[OutboxEvent]:
-    return events
-
-
-def let_go_of_all(hand: Hand, settlement: Settlement) -> None:
+def let_go_of_all(hand: Hand, settlement: Settlement, lost: frozenset[int]) -> None:
     for event in settlement.leaving():
         hand._claims.pop(event.seq, None)
 
@@ -120,6 +114,10 @@ def drop_in_hand_only(
     for seq in gone:
         del hand._claims[seq]
     return gone
+
+
+def only_in_hand(hand: Hand, seq: object) -> bool:
+    return seq in hand._claims
 
 
 def never(work: Work, event: OutboxEvent) -> None:
@@ -139,9 +137,11 @@ WORK_MUTANTS = {
     "a suspect shares its lane": Mutant(Lanes, "reserve", true, ("order", "KeyError")),
     "a counted suspect is never sent": Mutant(Work, "_counted", never, ("loss", "stuck")),
     "drops what was claimed anew": Mutant(Hand, "fenced", all_shards, ("order", "loss")),
-    "takes what a lost lease claimed": Mutant(Hand, "without_fenced", all_events, ("order",)),
     "lets go of what is in hand again": Mutant(
         Hand, "settled", let_go_of_all, ("claim", "KeyError")
+    ),
+    "takes what has just left the hand": Mutant(
+        Hand, "__contains__", only_in_hand, ("loss", "order", "twice")
     ),
     "settles what it dropped": Mutant(Hand, "drop", drop_in_hand_only, ("KeyError", "claim")),
 }
@@ -161,6 +161,13 @@ def test_work_without_one_of_its_rules_is_caught(
 
 
 # Reader and Turns without one of their rules
+
+READER_PLAN = Reader.plan
+
+
+class Forgetful(set[Any]):
+    def add(self, element: object) -> None:
+        """Remember nothing."""
 
 
 def no_open_transactions(text: str) -> Snapshot:
@@ -218,6 +225,14 @@ def all_pairs(reader: Reader, pairs: Sequence[Pair]) -> Iterator[tuple[int, str]
     return ((pair.shard, pair.tenant_id) for pair in pairs)
 
 
+def plan_as_before(
+    reader: Reader, since: Snapshot, limit: int, passed_over: Container[str]
+) -> Plan:
+    plan = READER_PLAN(reader, since, limit, passed_over)
+    reader._gone_back = Forgetful()
+    return plan
+
+
 def keep_all(reader: Reader, shards: Iterable[int]) -> None:
     """Remember shards that are gone."""
 
@@ -246,6 +261,9 @@ READER_MUTANTS = {
         Reader, "_read_again_what_was_met", look_never_again, ("loss", "order")
     ),
     "a turn hides what is read again": Mutant(Reader, "_still_due", all_pairs, ("loss", "order")),
+    "a claim passes what it goes back to": Mutant(
+        Reader, "plan", plan_as_before, ("loss", "order")
+    ),
     "remembers shards that are gone": Mutant(Reader, "lose", keep_all, ("lease", "loss", "order")),
 }
 

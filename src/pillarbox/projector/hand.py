@@ -25,12 +25,17 @@ class Hand:
     _epochs: dict[int, int] = field(default_factory=dict)
     _relied_on: dict[int, int] = field(default_factory=dict)
     _fenced: dict[int, int] = field(default_factory=dict)
+    _left_lately: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self._claims)
 
     def __contains__(self, seq: object) -> bool:
-        return seq in self._claims
+        return seq in self._claims or seq in self._left_lately
+
+    def asking(self) -> None:
+        """Note that a claim is being asked for; it sees what was settled before."""
+        self._left_lately.clear()
 
     def take(
         self, claim_id: UUID, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
@@ -74,8 +79,10 @@ class Hand:
         self._fenced.update((shard, self._relied_on[shard]) for shard in shards)
         return frozenset(at for at in shards if self._epochs[at] == self._relied_on[at])
 
-    def settled(self, settlement: Settlement) -> None:
-        """Let go of what is written."""
+    def settled(self, settlement: Settlement, lost: frozenset[int] = frozenset()) -> None:
+        """Let go of what is written; a claim on its way may have read it as it was before."""
+        written = (event for event in settlement.leaving() if event.shard not in lost)
+        self._left_lately.update(event.seq for event in written)
         for event in settlement.leaving():
             # Dropped meanwhile, it may be in hand again under another claim.
             if event.seq in self._settling:

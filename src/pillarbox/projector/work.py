@@ -86,6 +86,7 @@ class Work:
     def asking(self) -> None:
         """Note that a claim is being asked for; what is blocked from now on it may not know."""
         self._asked += 1
+        self.hand.asking()
 
     def claimed(
         self, claim_id: UUID, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
@@ -289,7 +290,7 @@ class Work:
 
     def settled(self, settlement: Settlement, result: Settled) -> tuple[OutboxEvent, ...]:
         """Let go of what is written; return the events that must be read again."""
-        self.hand.settled(settlement)
+        self.hand.settled(settlement, result.lost)
         self._stops.written(self._asked)
         self._stops.digested(self._digested)
         for event in settlement.counted:
@@ -297,7 +298,7 @@ class Work:
         if lost := self.hand.fenced(result.lost):
             self.drop(lost)
         # What failed may have come back before this answer, and was passed over as being in hand.
-        return (*result.again, *(event for event, _ in settlement.failed + settlement.dead))
+        return (*result.again, *(event for event, _ in settlement.failed))
 
     def _counted(self, event: OutboxEvent) -> None:
         """Send a suspect whose attempt is counted now, or give it up."""

@@ -45,6 +45,7 @@ class Reader:
         self.turns = Turns()
         self._known: set[int] = set()
         self._met: dict[int, tuple[int, str]] = {}
+        self._gone_back: set[tuple[int, str]] = set()
 
     def forget(self) -> None:
         """Begin anew: the backend is not known."""
@@ -78,6 +79,7 @@ class Reader:
 
     def plan(self, since: Snapshot, limit: int, passed_over: Container[str]) -> Plan:
         """Choose what the next claim reads: what is new, and mostly the backlog if there is one."""
+        self._gone_back.clear()
         pairs = self.turns.next(max(1, limit // ROWS_OF_A_TURN), passed_over)
         if not pairs:
             return Plan(since, (), limit, 1)
@@ -119,10 +121,11 @@ class Reader:
         return [taken[seq] for seq in sorted(taken) if seq not in in_hand]
 
     def _still_due(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, str]]:
-        """Leave out pairs that are gone or begin earlier by now: their turn comes again, in order."""
+        """Leave out pairs that are lost, or of which rows are to be read again, in order."""
         for shard, tenant_id, after in pairs:
-            if self.turns.after(shard, tenant_id) == after:
-                yield shard, tenant_id
+            where = shard, tenant_id
+            if self.turns.after(*where) == after and where not in self._gone_back:
+                yield where
 
     def _read_again_what_was_met(self, in_hand: Container[int]) -> None:
         """Look again for rows of the feed that were in hand: they may have come back before."""
@@ -140,4 +143,5 @@ class Reader:
     def read_again(self, shard: int, tenant_id: str, seq: int) -> None:
         """Have a row read again that was read before and is not in hand any more."""
         if shard in self._known:  # else it is not ours any more, or is read from its beginning
+            self._gone_back.add((shard, tenant_id))
             self.turns.add(shard, tenant_id, seq - 1)
