@@ -1,10 +1,11 @@
-"""Claim events: read what is new and what waits, and commit the claim with the same statement."""
+"""Claim events: read what is new and what waits, then commit the claim, on one connection."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from pillarbox.projector.config import OutboxProjectorConfig
+from pillarbox.projector.postgres.connecting import is_pooled
 from pillarbox.projector.postgres.line import Connection, Line
 from pillarbox.projector.postgres.reader import Plan, Reader, Row, Snapshot
 from pillarbox.projector.postgres.rows import event_of
@@ -15,6 +16,11 @@ from pillarbox.projector.turns import Pair
 
 # Large payloads: each batch that is too big has an eighth of the events next time.
 _SHRINK: Final = 3
+# After a large payload so many claims count their bytes before they are sent.
+_SIZED_FOR: Final = 100
+_ANY_SIZE: Final = 2_147_483_647
+_LARGE: Final = 25  # the column of a row that tells of a payload that was left out
+_AGAIN: Final = Claimed((), more=True)
 _NOT_HELD: Final = Claimed((), more=False, held=False)
 
 
@@ -36,7 +42,8 @@ class Claims:
         self._ordered, self._by_row = config.ordered, config.claim == "row"
         self._marker = f"pillarbox.reader_{member_id.hex}"
         self._reader = Reader()
-        self._shrunk = 0
+        self._shrunk = self._sized = 0
+        self._bytes = config.batch_bytes
         self._fixed: Mapping[str, Any] = {
             "scope": scope.name,
             "member": member_id,
@@ -51,47 +58,60 @@ class Claims:
         """Claim the next events of these shards."""
         async with self._line.use() as connection:
             shards = self._reader.undiscovered(request.epochs)
-            if self._reader.since is not None and not shards:
-                return await self._claim(connection, request, self._reader.since)
-            # One transaction, so that a pooler gives both statements the same backend.
+            known = self._reader.since if not shards else None
+            if known is not None and not is_pooled(connection):
+                return await self._read_and_claim(connection, request, known)
+            # One transaction, so that a pooler gives all statements the same backend.
             async with connection.transaction():
-                since = await self._discover(connection, shards)
-                return await self._claim(connection, request, since)
+                since = known or await self._discover(connection, shards)
+                return await self._read_and_claim(connection, request, since)
 
-    async def _claim(
+    async def _read_and_claim(
         self, connection: Connection, request: ClaimRequest, since: Snapshot
     ) -> Claimed:
         limit = max(1, request.limit >> self._shrunk)
         plan = self._reader.plan(since, limit, request.passed_over)
-        header, rows = await self._ask(connection, request, plan)
-        _, _, snapshot, _, backend, _, _, _, held, fits, small, *_ = header
+        header, rows = await self._read(connection, request, plan)
+        _, _, snapshot, _, backend, _, _, _, _, fits, small, *_ = header
         if backend is None:
-            # A backend that is new to us: what it calls new is not what we have not seen. If it
-            # wrote a claim, nothing is sent under it.
+            # A backend that is new to us: what it calls new is not what we have not seen.
             self._reader.forget()
-            return Claimed((), more=True)
-        if not held:
-            return _NOT_HELD
+            return _AGAIN
         if not fits:
             await self._sweep(connection, request.epochs, since)
-            return Claimed((), more=True)
+            return _AGAIN
         if not small:
             self._shrunk += _SHRINK
-            return Claimed((), more=True)
+            return _AGAIN
         self._shrunk = max(0, self._shrunk - 1)
+        if any(row[_LARGE] for row in rows):
+            self._sized = _SIZED_FOR
+            return _AGAIN
+        self._sized = max(0, self._sized - 1)
         claimed = self._take(request, plan, Snapshot.parse(snapshot), rows)
-        if self._by_row and len(claimed.events) < len(rows):
-            await self._unmark(connection, rows, claimed.events)
+        if claimed.events and not await self._claim(connection, request, claimed.events):
+            # A lease is lost: what was read is not ours to send, and is read again if it is.
+            self._reader.lose(request.epochs)
+            return _NOT_HELD
         return claimed
 
-    async def _unmark(
-        self, connection: Connection, rows: Sequence[Row], taken: Sequence[OutboxEvent]
-    ) -> None:
-        """Make NEW again what the statement marked and the reader left for its turn."""
-        kept = {event.seq for event in taken}
-        left = [row for row in rows if row[0] not in kept]
-        parameters = {"tenants": array(r[2] for r in left), "ids": array(r[6] for r in left)}
-        await connection.execute(self._statements["unmark"], parameters)
+    async def _claim(
+        self, connection: Connection, request: ClaimRequest, events: Sequence[OutboxEvent]
+    ) -> bool:
+        """Commit the claim; False if a lease is lost."""
+        parameters = {
+            **self._fixed,
+            "claim": request.claim_id,
+            "shards": array(request.epochs),
+            "epochs": array(request.epochs.values()),
+            "seqs": array([event.seq for event in events]),
+        }
+        if self._by_row:
+            parameters["tenants"] = array([event.lane[0] for event in events])
+            parameters["ids"] = array([event.event_id for event in events])
+        cursor = await connection.execute(self._statements["claim"], parameters)
+        row = await cursor.fetchone()
+        return row is not None and row[0] == 1
 
     def read_again(self, events: Iterable[OutboxEvent]) -> None:
         """Have events read again."""
@@ -122,21 +142,22 @@ class Claims:
         waiting = any(tenant not in request.passed_over for tenant in self._reader.turns.tenants())
         return Claimed(events, more=waiting)
 
-    async def _ask(
+    async def _read(
         self, connection: Connection, request: ClaimRequest, plan: Plan
     ) -> tuple[Row, list[Row]]:
+        rows_at_most = plan.fits + plan.quota * len(plan.pairs)
+        share = _ANY_SIZE if self._sized or rows_at_most == 1 else self._bytes // rows_at_most
         cursor = connection.cursor(binary=True)
         await cursor.execute(
-            self._statements["claim"],
+            self._statements["read_sized" if self._sized else "read"],
             {
                 **self._fixed,
-                "claim": request.claim_id,
                 "shards": array(request.epochs),
-                "epochs": array(request.epochs.values()),
                 "xmax": plan.since.xmax,
                 "xip": array(plan.since.open),
                 "fits": plan.fits,
                 "quota": plan.quota,
+                "share": share,
                 "pair_shards": array(pair.shard for pair in plan.pairs),
                 "pair_tenants": array(pair.tenant_id for pair in plan.pairs),
                 "pair_after": array(pair.after for pair in plan.pairs),

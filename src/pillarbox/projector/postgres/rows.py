@@ -18,7 +18,7 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
     (
         seq, shard, tenant_id, _, key, topic, event_id, attempts, blocked, blocker, expired, age,
         event_type, aggregate_type, aggregate_id, aggregate_version, event_number, routing_key,
-        schema_id, schema_version, occurred_at, metadata, content_type, payload, payload_bytes,
+        schema_id, schema_version, occurred_at, metadata, content_type, payload, payload_bytes, _,
     ) = row  # fmt: skip
     data = payload.encode() if payload is not None else payload_bytes
     envelope = MessageEnvelope(

@@ -15,9 +15,15 @@ _BUCKET = (
 # With claim="row" the claim also writes PUBLISHING into its rows.
 _MARK = """, marked AS (
     UPDATE @{schema}outbox AS o SET status = 'PUBLISHING'
-    FROM found AS f, batch
-    WHERE batch.small AND o.tenant_id = f.tenant_id AND o.id = f.id
+    FROM claimed, unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id)
+    WHERE o.tenant_id = e.tenant_id AND o.id = e.id
 )"""
+# The two forms of read.sql.
+_QUICK = {"@{gathered}": "NOT MATERIALIZED", "@{small}": "SELECT true AS small"}
+_SIZED = {
+    "@{gathered}": "MATERIALIZED",
+    "@{small}": "SELECT count(*) <= 1 OR sum(size) <= %(bytes)s AS small FROM found",
+}
 
 
 class Statements:
@@ -33,7 +39,10 @@ class Statements:
 
     def __getitem__(self, name: str) -> bytes:
         if name not in self._made:
-            text = _written(name).replace("@{mark}", self._mark).replace("@{open}", self._open)
+            text = _written("read") if name == "read_sized" else _written(name)
+            for variable, value in (_SIZED if name == "read_sized" else _QUICK).items():
+                text = text.replace(variable, value)
+            text = text.replace("@{mark}", self._mark).replace("@{open}", self._open)
             text = text.replace("@{mask}", self._mask).replace("@{tenants}", self._tenants)
             self._made[name] = text.replace("@{schema}", self._prefix).encode()
         return self._made[name]

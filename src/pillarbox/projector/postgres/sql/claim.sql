@@ -1,86 +1,20 @@
--- Purpose: read the next events and record the claim on them, in one statement and snapshot.
--- Locks: none. The insert's commit makes durable whatever this snapshot saw, because it sets
---   synchronous_commit itself and its WAL record follows those of the commits that were seen.
--- Index: ix_outbox_txid for the feed, ix_outbox_claim for the turns, the primary keys for the rest.
---   ORDER BY txid, also over a single value, keeps the planner from any other index or a scan.
--- The first row is the header: the snapshot, whose backend this is, whether the leases are held,
--- whether the feed fits, and whether all of it is small enough. If not, there is no claim and no
--- other row.
+-- Purpose: record the claim on events that were read, if the leases are held.
+-- Locks: none that others wait for.
+-- Index: the primary key of the leases.
+-- Its commit makes durable whatever the read saw: it sets synchronous_commit itself, and its WAL
+-- record follows those of the commits that were seen. Nothing is sent before it has returned.
 WITH held AS MATERIALIZED (
     SELECT count(*) = cardinality(%(shards)s::integer[]) AS ok
     FROM unnest(%(shards)s::integer[], %(epochs)s::bigint[]) AS mine(shard, epoch)
     JOIN @{schema}outbox_lease AS l
         ON l.scope = %(scope)s AND l.shard = mine.shard AND l.epoch = mine.epoch
         AND l.member_id = %(member)s
-), feed AS MATERIALIZED (
-    SELECT fresh.*, 0 AS turn,
-        coalesce(pg_column_size(payload), pg_column_size(payload_bytes)) AS size
-    FROM (
-        SELECT o.* FROM @{schema}outbox AS o
-        WHERE o.status = 'NEW' AND o.set_aside IS NULL
-            AND o.txid >= %(xmax)s::xid8
-            AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])@{tenants}
-        ORDER BY o.txid LIMIT %(fits)s + 1
-    ) AS fresh
-    UNION ALL
-    SELECT late.*, 0, coalesce(pg_column_size(payload), pg_column_size(payload_bytes))
-    FROM unnest(%(xip)s::xid8[]) AS open(txid)
-    CROSS JOIN LATERAL (
-        SELECT o.* FROM @{schema}outbox AS o
-        WHERE o.status = 'NEW' AND o.set_aside IS NULL
-            AND o.txid >= open.txid AND o.txid <= open.txid
-            AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])@{tenants}
-        ORDER BY o.txid LIMIT %(fits)s + 1
-    ) AS late
-), header AS MATERIALIZED (
-    SELECT held.ok, feed.rows <= %(fits)s AND feed.bytes <= %(bytes)s AS fits,
-        EXISTS (SELECT FROM @{schema}outbox_blocked_key) AS blocks
-    FROM held, (SELECT count(*) AS rows, coalesce(sum(size), 0) AS bytes FROM feed) AS feed
-), found AS MATERIALIZED (
-    SELECT * FROM feed WHERE (SELECT ok AND fits FROM header)
-    UNION ALL
-    SELECT row.*, pair.turn::integer, coalesce(pg_column_size(payload), pg_column_size(payload_bytes))
-    FROM unnest(
-        %(pair_shards)s::integer[], %(pair_tenants)s::text[], %(pair_after)s::bigint[]
-    ) WITH ORDINALITY AS pair(shard, tenant_id, after, turn)
-    CROSS JOIN LATERAL (
-        SELECT o.* FROM @{schema}outbox AS o
-        WHERE o.status = 'NEW' AND o.set_aside IS NULL
-            AND (o.shard_hash & @{mask}) = pair.shard AND o.tenant_id = pair.tenant_id
-            AND o.seq > pair.after
-        ORDER BY o.seq LIMIT %(quota)s
-    ) AS row
-    WHERE (SELECT ok AND fits FROM header)
-), batch AS MATERIALIZED (
-    SELECT array_agg(seq) AS seqs, count(*) <= 1 OR sum(size) <= %(bytes)s AS small FROM found
 ), claimed AS (
     INSERT INTO @{schema}outbox_claim (claim_id, member_id, scope, shards, epochs, seqs)
-    SELECT %(claim)s, %(member)s, %(scope)s, %(shards)s::bigint[], %(epochs)s::bigint[], batch.seqs
-    FROM batch, set_config('synchronous_commit', 'on', true) AS durable
-    WHERE batch.small AND batch.seqs IS NOT NULL AND durable = 'on'
+    SELECT %(claim)s, %(member)s, %(scope)s, %(shards)s::bigint[], %(epochs)s::bigint[],
+        %(seqs)s::bigint[]
+    FROM held, set_config('synchronous_commit', 'on', true) AS durable
+    WHERE held.ok AND durable = 'on'
+    RETURNING claim_id
 )@{mark}
-SELECT
-    NULL::bigint AS seq, NULL::integer AS shard, pg_current_snapshot()::text AS tenant_id,
-    NULL::integer AS turn, current_setting(%(marker)s, true) AS key, NULL::text AS topic,
-    NULL::text AS id, NULL::integer AS attempts, ok AS blocked, fits AS blocker, small AS expired,
-    NULL::float8 AS age, NULL::text AS event_type,
-    NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::bigint AS aggregate_version,
-    NULL::integer AS event_number, NULL::text AS routing_key, NULL::text AS schema_id,
-    NULL::integer AS schema_version, NULL::timestamptz AS occurred_at, NULL::text AS metadata,
-    NULL::text AS content_type, NULL::text AS payload, NULL::bytea AS payload_bytes
-FROM header, batch
-UNION ALL
-SELECT
-    s.seq, s.shard_hash & @{mask}, s.tenant_id, s.turn, s.key, s.topic, s.id::text,
-    s.retry_count, s.seq > b.seq, b.event_id = s.id, s.expires_at <= now(),
-    date_part('epoch', now() - s.created_at), s.event_type, s.aggregate_type,
-    s.aggregate_id, s.aggregate_version, s.event_number, s.routing_key, s.schema_id,
-    s.schema_version, s.occurred_at, s.event_metadata::text, s.content_type, s.payload::text,
-    s.payload_bytes
-FROM found AS s
-LEFT JOIN LATERAL (
-    SELECT k.seq, k.event_id FROM @{schema}outbox_blocked_key AS k
-    WHERE (SELECT blocks FROM header) AND k.tenant_id = s.tenant_id AND k.key = s.key
-    LIMIT 1
-) AS b ON true
-WHERE (SELECT small FROM batch)
+SELECT count(*) FROM claimed
