@@ -24,11 +24,12 @@ class Handover:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def answer(self, place: int, outcome: PublishOutcome) -> None:
-        """Take the answer for one message; the last one wakes the caller."""
-        self._answers[place] = outcome
-        self.missing -= 1
-        if not self.missing:
-            self._finish()
+        """Take the first answer for one message; the last one wakes the caller."""
+        if self._answers[place] is None:
+            self._answers[place] = outcome
+            self.missing -= 1
+            if not self.missing:
+                self._finish()
 
     def end(self, rest: PublishOutcome, start: int = 0) -> None:
         """Give this answer to every message from a place on that has none."""

@@ -66,11 +66,15 @@ class Hand:
 
     def settling(self, settlement: Settlement) -> dict[int, int]:
         """Note what is being settled and which claims end with it; name the leases it relies on."""
-        shards = {event.shard for event in settlement.counted}
-        for event in settlement.leaving():
-            shards.add(event.shard)
-            self._settling.add(event.seq)
-            self._end(self._claims[event.seq], settlement)
+        leaving = list(settlement.leaving())
+        shards = {event.shard for event in (*settlement.counted, *leaving)}
+        self._settling.update([event.seq for event in leaving])
+        claims, ended = self._claims, settlement.ended
+        for event in leaving:
+            claim = claims[event.seq]
+            claim.left -= 1
+            if not claim.left:
+                ended.append(claim.claim_id)
         self._relied_on = {shard: self._epochs[shard] for shard in sorted(shards)}
         return self._relied_on
 
@@ -81,13 +85,14 @@ class Hand:
 
     def settled(self, settlement: Settlement, lost: frozenset[int] = frozenset()) -> None:
         """Let go of what is written; a claim on its way may have read it as it was before."""
-        written = (event for event in settlement.leaving() if event.shard not in lost)
-        self._left_lately.update(event.seq for event in written)
-        for event in settlement.leaving():
+        leaving = list(settlement.leaving())
+        self._left_lately.update([event.seq for event in leaving if event.shard not in lost])
+        settling, claims = self._settling, self._claims
+        for event in leaving:
             # Dropped meanwhile, it may be in hand again under another claim.
-            if event.seq in self._settling:
-                self._settling.remove(event.seq)
-                del self._claims[event.seq]
+            if event.seq in settling:
+                settling.remove(event.seq)
+                del claims[event.seq]
 
     def drop(self, shards: frozenset[int], settlement: Settlement) -> dict[int, OutboxEvent]:
         """Let go of the events of shards, also in a settlement to come; return them by number."""

@@ -28,7 +28,8 @@ class Lanes:
 
     def __init__(self, *, together: bool) -> None:
         self._together = together
-        self._states: dict[Lane, _State] = {}
+        # Most lanes have one event and end with it: that event stands for the state.
+        self._states: dict[Lane, _State | OutboxEvent] = {}
         self.resting: dict[Lane, None] = {}
         self.failing: set[Lane] = set()
 
@@ -37,10 +38,10 @@ class Lanes:
 
     def admit(self, event: OutboxEvent) -> bool:
         """Take an event in; tell whether it goes at once."""
-        state = self._states.get(event.lane)
-        if state is None:
-            self._states[event.lane] = _State(event.topic)
+        if event.lane not in self._states:
+            self._states[event.lane] = event
             return True
+        state = self._state(event.lane)
         if self._together and state.topic == event.topic and not (state.waiting or state.again):
             state.flying += 1
             return True
@@ -56,7 +57,10 @@ class Lanes:
 
     def accepted(self, event: OutboxEvent) -> list[OutboxEvent]:
         """Note that an event arrived; return what goes next."""
-        state = self._states[event.lane]
+        if self._states[event.lane] is event:
+            del self._states[event.lane]
+            return []
+        state = self._state(event.lane)
         state.flying -= 1
         if state.flying:
             return []
@@ -70,7 +74,7 @@ class Lanes:
 
     def failed(self, event: OutboxEvent) -> None:
         """Note that an event must go again, before everything behind it."""
-        state = self._states[event.lane]
+        state = self._state(event.lane)
         state.flying -= 1
         state.again.append(event)
         if state.flying:
@@ -80,22 +84,24 @@ class Lanes:
 
     def has_only(self, event: OutboxEvent) -> bool:
         """Tell whether nothing else of an event's lane is in flight or has failed."""
-        state = self._states[event.lane]
+        state = self._state(event.lane)
         return state.flying == 1 and not state.again
 
     def stop(self, lane: Lane) -> list[OutboxEvent]:
         """End a lane that rests, or whose only event in flight will not arrive; return what waits."""
         self.resting.pop(lane, None)
-        return list(self._states.pop(lane).waiting)
+        waiting = self._state(lane).waiting
+        del self._states[lane]
+        return list(waiting)
 
     def head(self, lane: Lane) -> OutboxEvent:
         """Return the event that a resting lane begins with."""
-        return self._states[lane].waiting[0]
+        return self._state(lane).waiting[0]
 
     def next_of(self, lane: Lane, alone: Container[int] = ()) -> list[OutboxEvent]:
         """Let a resting lane go on; an event that must go alone goes alone."""
         del self.resting[lane]
-        state = self._states[lane]
+        state = self._state(lane)
         if state.waiting[0].seq in alone:
             return self._fly(state, [state.waiting.popleft()])
         return self._next(state, alone)
@@ -106,6 +112,13 @@ class Lanes:
             self._states.pop(lane, None)
             self.resting.pop(lane, None)
             self.failing.discard(lane)
+
+    def _state(self, lane: Lane) -> _State:
+        """Return the state of a lane, made from its only event when more is to be said."""
+        state = self._states[lane]
+        if not isinstance(state, _State):
+            state = self._states[lane] = _State(state.topic)
+        return state
 
     def _rest(self, lane: Lane, state: _State) -> None:
         state.waiting.extendleft(sorted(state.again, key=_by_number, reverse=True))

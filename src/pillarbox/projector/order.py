@@ -16,7 +16,8 @@ class OrderWatch:
     """
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str, str], tuple[int, int]] = {}
+        # Two aggregates of one id share an entry; each is judged against its own kind only.
+        self._last: dict[str | None, tuple[int, int, str | None, str]] = {}
 
     def forget(self) -> None:
         """Begin anew: events may come again that were seen before."""
@@ -31,16 +32,13 @@ class OrderWatch:
             version = envelope.aggregate_version
             if version is None or event.blocker or event.attempts:
                 continue
-            where = (
-                envelope.tenant_id,
-                envelope.aggregate_type or "",
-                envelope.aggregate_id or "",
-            )
-            place = version, envelope.event_number or 0
-            if place < last.get(where, place):
+            where = envelope.aggregate_id
+            now = (version, envelope.event_number or 0, envelope.aggregate_type, event.lane[0])
+            before = last.get(where)
+            if before is not None and now[:2] < before[:2] and now[2:] == before[2:]:
                 found.append(event)
             else:
-                last[where] = place
+                last[where] = now
         while len(last) > _REMEMBERED:
             del last[next(iter(last))]
         return found

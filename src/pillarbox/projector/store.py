@@ -104,7 +104,7 @@ class Settlement:
     ended: list[UUID] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.sent or self.ended or self.troubled)
+        return bool(self.sent or self.ended) or self.troubled
 
     @property
     def troubled(self) -> bool:

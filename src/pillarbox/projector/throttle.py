@@ -91,7 +91,9 @@ class Throttle:
         for (tenant_id, of_topic), bucket in self._buckets.items():
             if of_topic == topic:
                 bucket.fill(now)
-                if tenant_id == ANY or bucket.tokens > 0:  # a tenant over its rate holds up no other
+                if (
+                    tenant_id == ANY or bucket.tokens > 0
+                ):  # a tenant over its rate holds up no other
                     rooms.append(max(0, math.ceil(bucket.tokens)))
         return min(rooms, default=-1)
 

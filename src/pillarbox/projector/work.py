@@ -96,11 +96,21 @@ class Work:
         events = self.hand.without_fenced(events, epochs)
         if events:
             self.hand.take(claim_id, events, epochs)
-            for event in events:
-                self._sort(event)
+            self._sort_all(events)
         if self._cautious > 0:
             self._cautious -= max(1, len(events))
         self._stops.digested(self._digested)
+
+    def _sort_all(self, events: Iterable[OutboxEvent]) -> None:
+        """Decide on events in their order; most of them may simply go."""
+        simple = not (self._stops or self.shut or self._suspects.alone is not None)
+        admit, ready = self._lanes.admit, self._ready
+        for event in events:
+            if not simple or event.blocked or event.expired:
+                simple = False  # it may stop a lane
+                self._sort(event)
+            elif admit(event):
+                ready.append(event)
 
     def _sort(self, event: OutboxEvent) -> None:
         """Decide where a claimed event goes first."""

@@ -18,6 +18,7 @@ from pillarbox.event.envelope import MessageEnvelope
 _log = logging.getLogger("pillarbox.bus.kafka")
 
 Encode = Callable[[MessageEnvelope], tuple[bytes | None, Headers]]
+Encoded = tuple[str | None, str | None, bytes | None, Headers]
 
 _IDLE: Final = 1.0
 _SHORTEST: Final = 0.001
@@ -63,19 +64,18 @@ class ProducerLife:
     async def hand_over(self, batch: Sequence[MessageEnvelope], deadline: float) -> Handover:
         """Hand messages to the client in order; the caller awaits `done` of what is returned."""
         handover = Handover(len(batch), deadline)
-        place = 0
         self._handovers.append(handover)
         self._look_soon()
+        encode = self._encode
+        # Encoded beforehand: what is handed over in quick succession shares the client's requests.
+        encoded = [(envelope.topic, envelope.key, *encode(envelope)) for envelope in batch]
+        place = 0
         try:
-            for place, envelope in enumerate(batch):
-                report = partial(self._delivered, handover, place, envelope.topic)
-                # A full queue gets room by answers, which come by polling.
-                while not self.failed and not self._produced(handover, envelope, place, report):  # noqa: ASYNC110
-                    await asyncio.sleep(_SHORTEST)
+            # A full queue gets room by answers, which come by polling.
+            while (place := self._produce(encoded, place, handover)) < len(batch):
                 if self.failed:
                     break
-            else:
-                place = len(batch)
+                await asyncio.sleep(_SHORTEST)
         finally:
             if place < len(batch):
                 self.fail()
@@ -122,27 +122,27 @@ class ProducerLife:
         self._retire()
         return self._farewell
 
-    def _produced(
-        self,
-        handover: Handover,
-        envelope: MessageEnvelope,
-        place: int,
-        report: Callable[..., None],
-    ) -> bool:
-        """Give one message to the client; False when it has no room."""
-        body, headers = self._encode(envelope)
+    def _produce(self, encoded: Sequence[Encoded], start: int, handover: Handover) -> int:
+        """Give messages to the client; return the place of the first for which it has no room."""
+        if self.failed:
+            return start
+        produce, delivered = self._producer.produce, self._delivered
+        place = start
         try:
-            self._producer.produce(
-                envelope.topic, body, envelope.key, _ANY_PARTITION, report, None, _NOW, headers
-            )
+            for place in range(start, len(encoded)):
+                topic, key, body, headers = encoded[place]
+                report = partial(delivered, handover, place, topic)
+                produce(topic, body, key, _ANY_PARTITION, report, None, _NOW, headers)
         except BufferError:
-            return False
+            return place
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
             if not error.fatal() and error.name() != "_FATAL":
-                handover.answer(place, outcome_of(error, envelope.topic, alone=True))
+                handover.answer(place, outcome_of(error, encoded[place][0], alone=True))
+                place += 1
             self.fail()
-        return True
+            return place
+        return len(encoded)
 
     def _delivered(
         self,
@@ -153,11 +153,9 @@ class ProducerLife:
         message: Message,
     ) -> None:
         del message
-        if self.ended:
-            return
         if error is None:
             handover.answer(place, ACCEPTED)
-        else:
+        elif not self.ended:
             handover.answer(place, outcome_of(error, topic, alone=not self._gapless))
             self.fail()
 
