@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from pillarbox.projector.store import OutboxEvent
+from pillarbox.projector.store import Lane, OutboxEvent
 
 _REMEMBERED: Final = 20_000
 
@@ -16,8 +16,8 @@ class OrderWatch:
     """
 
     def __init__(self) -> None:
-        # Two aggregates of one id share an entry; each is judged against its own kind only.
-        self._last: dict[str | None, tuple[int, int, str | None, str]] = {}
+        # Two kinds of aggregates may share a key; each is judged against its own kind only.
+        self._last: dict[Lane, tuple[int, int, str | None]] = {}
 
     def forget(self) -> None:
         """Begin anew: events may come again that were seen before."""
@@ -32,13 +32,16 @@ class OrderWatch:
             version = envelope.aggregate_version
             if version is None or event.blocker or event.attempts:
                 continue
-            where = envelope.aggregate_id
-            now = (version, envelope.event_number or 0, envelope.aggregate_type, event.lane[0])
-            before = last.get(where)
-            if before is not None and now[:2] < before[:2] and now[2:] == before[2:]:
+            number, kind = envelope.event_number or 0, envelope.aggregate_type
+            before = last.get(event.lane)
+            if (
+                before is not None
+                and before[2] == kind
+                and (version < before[0] or (version == before[0] and number < before[1]))
+            ):
                 found.append(event)
             else:
-                last[where] = now
+                last[event.lane] = version, number, kind
         while len(last) > _REMEMBERED:
             del last[next(iter(last))]
         return found

@@ -35,7 +35,7 @@ _DEFAULTS: Final[Mapping[str, ClientSetting]] = {
     "client.id": "pillarbox",
     # A key stays in its partition when one moves from or to Debezium.
     "partitioner": "murmur2_random",
-    "linger.ms": 1,
+    "linger.ms": 2,
     "batch.size": 262_144,
     "queue.buffering.max.kbytes": 131_072,
     # The broker judges the size; its answer is the one that counts.

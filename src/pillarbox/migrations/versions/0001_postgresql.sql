@@ -190,6 +190,10 @@ ALTER TABLE @{schema}outbox_member SET (fillfactor = 50,
 ALTER TABLE @{schema}outbox_claim SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000);
+-- Compressing the numbers of a batch would cost more than writing them.
+ALTER TABLE @{schema}outbox_claim
+    ALTER seqs SET STORAGE EXTERNAL, ALTER shards SET STORAGE EXTERNAL,
+    ALTER epochs SET STORAGE EXTERNAL;
 ALTER TABLE @{schema}outbox_claim_end SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000);

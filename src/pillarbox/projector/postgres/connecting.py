@@ -17,7 +17,9 @@ _APPLICATION: Final = "pillarbox-projector"
 # more than running them.
 _SESSION: Final = (
     "SELECT set_config('plan_cache_mode', 'force_generic_plan', false), "
-    "set_config('jit', 'off', false)"
+    "set_config('jit', 'off', false), "
+    # Times come as UTC, which is quicker to read and to write than a named zone.
+    "set_config('TimeZone', 'UTC', false)"
 )
 
 
