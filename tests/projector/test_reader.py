@@ -18,8 +18,8 @@ def fed(seq: int, tenant_id: str = "acme", shard: int = 0) -> Row:
     return seq, shard, tenant_id, 0
 
 
-def in_turn(seq: int, tenant_id: str = "acme", shard: int = 0) -> Row:
-    return seq, shard, tenant_id, 1
+def in_turn(seq: int, tenant_id: str = "acme", turn: int = 1) -> Row:
+    return (seq, 0, tenant_id, turn)
 
 
 def digest(
@@ -79,7 +79,7 @@ def test_a_pair_that_yields_less_than_its_quota_is_exhausted() -> None:
     made = reader(Pair(0, "acme", 0), Pair(0, "bolt", 0))
     plan = Plan(BEFORE, made.turns.next(2), fits=1, quota=2)
 
-    digest(made, in_turn(1), in_turn(2), in_turn(3, "bolt"), plan=plan)
+    digest(made, in_turn(1), in_turn(2), in_turn(3, "bolt", turn=2), plan=plan)
 
     assert made.turns.after(0, "acme") == 2
     assert made.turns.after(0, "bolt") is None

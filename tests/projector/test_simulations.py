@@ -105,6 +105,7 @@ def all_shards(hand: Hand, shards: frozenset[int]) -> frozenset[int]:
 def let_go_of_all(hand: Hand, settlement: Settlement, lost: frozenset[int]) -> None:
     for event in settlement.leaving():
         hand._claims.pop(event.seq, None)
+        hand.seqs.discard(event.seq)
 
 
 def drop_in_hand_only(
@@ -113,6 +114,7 @@ def drop_in_hand_only(
     gone = {event.seq: event for event in hand._events() if event.shard in shards}
     for seq in gone:
         del hand._claims[seq]
+        hand.seqs.discard(seq)
     return gone
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import orjson
 
-from pillarbox.event.envelope import JSON_CONTENT, MessageEnvelope
+from pillarbox.event.envelope import MessageEnvelope
 
 ContentMode = Literal["binary", "structured"]
 Headers = list[tuple[str, str]]
@@ -47,7 +47,7 @@ def sequence(version: str, number: str | None) -> str:
     return version.zfill(19) if number is None else f"{version.zfill(19)}.{number.zfill(6)}"
 
 
-def binary_headers(  # noqa: C901 - one function per event, since each call would cost
+def binary_headers(
     prefix: str, *, percent: bool = False, content_type: str = CONTENT_TYPE
 ) -> HeaderMaker:
     """Make the function that writes the headers of an envelope for one bus.
@@ -59,43 +59,54 @@ def binary_headers(  # noqa: C901 - one function per event, since each call woul
     ce_id, ce_type, ce_source, ce_time, ce_subject, ce_key, ce_tenant, ce_sequence = (
         prefix + name for name in names
     )
-    specversion, json_type = (f"{prefix}specversion", "1.0"), (content_type, JSON_CONTENT)
+    specversion = (f"{prefix}specversion", "1.0")
     context = {name: prefix + name for name in _CONTEXT}
     encode = percent_encoded if percent else _unchanged
-    remembered = lru_cache(_REMEMBERED)(encode)
+
+    @lru_cache(_REMEMBERED)
+    def shared(  # noqa: PLR0917 - by position, since a call per event is made
+        event_type: str,
+        tenant: str,
+        source: str | None,
+        kind: str | None,
+        schema: str | None,
+        schema_version: int,
+        media_type: str | None,
+    ) -> Headers:
+        """Make the headers that many events have alike."""
+        made = [
+            specversion,
+            (ce_type, encode(event_type)),
+            (ce_source, source_uri(source)),
+            (ce_tenant, tenant),
+            ("event_type", event_type),
+            ("tenant_id", tenant),
+            ("schema_version", str(schema_version)),
+        ]
+        named = ((content_type, media_type), ("aggregate_type", kind), ("schema_id", schema))
+        return made + [(name, value) for name, value in named if value is not None]
 
     # One call per event: each header costs a tuple here, and no call of its own.
     def headers(envelope: MessageEnvelope) -> Headers:
         (event_id, event_type, payload, data, media_type, _, key, tenant, source, occurred_at,
          kind, aggregate, version, number, schema, schema_version, _, own) = envelope  # fmt: skip
+        content = None if data is None and payload is None else media_type
         made = [
-            specversion,
+            *shared(event_type, tenant, source, kind, schema, schema_version, content),
             (ce_id, event_id),
-            (ce_type, remembered(event_type)),
-            (ce_source, source_uri(source)),
-            (ce_tenant, tenant),
             ("event_id", event_id),
-            ("event_type", event_type),
-            ("tenant_id", tenant),
-            ("schema_version", str(schema_version)),
         ]
-        if data is not None or payload is not None:
-            made.append(json_type if media_type == JSON_CONTENT else (content_type, media_type))
         if occurred_at is not None:
             made.append((ce_time, occurred_at.isoformat()))
         if key is not None:
             made.append((ce_key, encode(key)))
         if aggregate is not None:
             made += ((ce_subject, encode(aggregate)), ("aggregate_id", aggregate))
-        if kind is not None:
-            made.append(("aggregate_type", kind))
         if version is not None:
             digits, place = str(version), None if number is None else str(number)
             made += ((ce_sequence, sequence(digits, place)), ("aggregate_version", digits))
         if number is not None:
             made.append(("event_number", str(number)))
-        if schema is not None:
-            made.append(("schema_id", schema))
         if own:
             made += own.items()
             made += [(context[name], encode(own[name])) for name in own if name in context]

@@ -32,7 +32,7 @@ class OutboxProjectorConfig:
     cost. `ordered=False` gives up the order of keys: a failed event holds up nobody.
     """
 
-    batch_size: int = 1_000
+    batch_size: int = 2_000
     batch_bytes: int = 8_388_608
     batches_in_hand: int = 4
     max_retry_attempts: int = 5

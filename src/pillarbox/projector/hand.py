@@ -18,8 +18,9 @@ class _Claim:
 
 @dataclass(slots=True)
 class Hand:
-    """Know what must not be read again, and which claims have ended."""
+    """Know what must not be read again (`seqs`), and which claims have ended."""
 
+    seqs: set[int] = field(default_factory=set)
     _claims: dict[int, _Claim] = field(default_factory=dict)
     _settling: set[int] = field(default_factory=set)
     _epochs: dict[int, int] = field(default_factory=dict)
@@ -31,10 +32,11 @@ class Hand:
         return len(self._claims)
 
     def __contains__(self, seq: object) -> bool:
-        return seq in self._claims or seq in self._left_lately
+        return seq in self.seqs
 
     def asking(self) -> None:
         """Note that a claim is being asked for; it sees what was settled before."""
+        self.seqs -= self._left_lately - self._claims.keys()
         self._left_lately.clear()
 
     def take(
@@ -42,8 +44,9 @@ class Hand:
     ) -> None:
         """Take a claim's events in hand."""
         claim = _Claim(claim_id, events, len(events))
-        for event in events:
-            self._claims[event.seq] = claim
+        seqs = [event.seq for event in events]
+        self._claims.update(dict.fromkeys(seqs, claim))
+        self.seqs.update(seqs)
         self._epochs.update(epochs)
 
     def without_fenced(
@@ -93,12 +96,17 @@ class Hand:
             if event.seq in settling:
                 settling.remove(event.seq)
                 del claims[event.seq]
+        if lost:
+            gone = {event.seq for event in leaving if event.shard in lost}
+            self.seqs -= gone - claims.keys() - self._left_lately
 
     def drop(self, shards: frozenset[int], settlement: Settlement) -> dict[int, OutboxEvent]:
         """Let go of the events of shards, also in a settlement to come; return them by number."""
         gone = {event.seq: event for event in self._events() if event.shard in shards}
         for seq in gone:
             claim = self._claims.pop(seq)
+            if seq not in self._left_lately:
+                self.seqs.discard(seq)
             if seq in self._settling:
                 self._settling.remove(seq)
             else:

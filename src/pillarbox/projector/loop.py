@@ -169,7 +169,7 @@ class Loop:
             claim_id=self._new_id(),
             epochs=epochs,
             limit=limit,
-            in_hand=work.hand,
+            in_hand=work.hand.seqs,
             passed_over=self._throttle.passed_over(now),
         )
         self._observer.claiming()
@@ -264,7 +264,8 @@ class Loop:
     ) -> None:
         oldest: dict[str, float] = {}
         for event, outcome in zip(events, outcomes, strict=True):
-            if type(outcome) is Accepted and event.age > oldest.get(event.lane[0], -1.0):
+            # A batch goes by number, so the first event of a tenant is its oldest.
+            if event.lane[0] not in oldest and type(outcome) is Accepted:
                 oldest[event.lane[0]] = event.age
         for tenant_id, age in oldest.items():
             self._observer.delivered(tenant_id, timedelta(seconds=age + took))

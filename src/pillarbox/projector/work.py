@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, assert_never
 from uuid import UUID
 
-from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable, Unknown
+from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, Unavailable, Unknown
 from pillarbox.projector.breaker import Breaker
 from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes, Stops
@@ -338,4 +338,4 @@ class Work:
 
 
 def _all_accepted(outcomes: Sequence[PublishOutcome]) -> bool:
-    return all(type(outcome) is Accepted for outcome in outcomes)
+    return outcomes.count(ACCEPTED) == len(outcomes)

@@ -1,6 +1,6 @@
 """What has been read and what has not: the decisions of docs/decisions/0008, without a database."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -95,37 +95,47 @@ class Reader:
         in_hand: Container[int],
         passed_over: Container[str],
     ) -> list[int]:
-        """Note what a claim has read; return the places of the rows to take, by number."""
+        """Note what a claim has read; return the places of the rows to take, in order for each key."""
         self.since = snapshot
         self._read_again_what_was_met(in_hand)
-        taken: dict[int, int] = {}
-        counts = dict.fromkeys(self._still_due(plan.pairs), 0)
-        ends: dict[tuple[int, str], int] = {}
+        due = [self._still_due(pair) for pair in plan.pairs]
+        counts, ends = [0] * len(due), [0] * len(due)
+        for row in rows:
+            if turn := row[3]:
+                counts[turn - 1] += 1
+                ends[turn - 1] = row[0]  # a pair's rows come by number
+        fresh = self._of_the_feed(rows, in_hand, passed_over)
+        for pair, is_due, count, end in zip(plan.pairs, due, counts, ends, strict=True):
+            if is_due and count < plan.quota:
+                self.turns.exhausted(pair.shard, pair.tenant_id)
+            elif is_due:
+                self.turns.advance(pair.shard, pair.tenant_id, end)
+        # What came late goes first: it is older than what its pair's turn gave.
+        return [fresh[seq] for seq in sorted(fresh)] + [
+            place
+            for place, row in enumerate(rows)
+            if row[3] and due[row[3] - 1] and row[0] not in in_hand and row[0] not in fresh
+        ]
+
+    def _of_the_feed(
+        self, rows: Sequence[Row], in_hand: Container[int], passed_over: Container[str]
+    ) -> dict[int, int]:
+        """Decide on the rows of the feed; return the places of those to take, by their numbers."""
+        fresh = {}
         for place, row in enumerate(rows):
-            seq, shard, tenant_id = row[0], row[1], row[2]
             if row[3]:
-                where = shard, tenant_id
-                if where in counts:
-                    counts[where] += 1
-                    ends[where] = seq  # a pair's rows come by number
-                    taken[seq] = place
-            elif seq in in_hand:
+                break  # the feed comes first
+            seq, shard, tenant_id = row[0], row[1], row[2]
+            if seq in in_hand:
                 self._met[seq] = shard, tenant_id
             elif self._takes(seq, shard, tenant_id, passed_over):
-                taken.setdefault(seq, place)
-        for where, count in counts.items():
-            if count < plan.quota:
-                self.turns.exhausted(*where)
-            else:
-                self.turns.advance(*where, ends[where])
-        return [taken[seq] for seq in sorted(taken) if seq not in in_hand]
+                fresh[seq] = place
+        return fresh
 
-    def _still_due(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, str]]:
-        """Leave out pairs that are lost, or of which rows are to be read again, in order."""
-        for shard, tenant_id, after in pairs:
-            where = shard, tenant_id
-            if self.turns.after(*where) == after and where not in self._gone_back:
-                yield where
+    def _still_due(self, pair: Pair) -> bool:
+        """Tell whether a pair is neither lost nor to be read again from further back."""
+        where = pair.shard, pair.tenant_id
+        return self.turns.after(*where) == pair.after and where not in self._gone_back
 
     def _read_again_what_was_met(self, in_hand: Container[int]) -> None:
         """Look again for rows of the feed that were in hand: they may have come back before."""
