@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from benchmarks.sides.by_hand import BATCH, tell
+from benchmarks.sides.by_hand import tell
 from benchmarks.sides.headers import SOURCE
 from pillarbox.bus.message_bus import Capabilities, MessageBus
 from pillarbox.bus.outcome import Accepted, PublishOutcome
 from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.projector.collection import collect_seldom
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.projector import OutboxProjector
 
-# One setting for throughput, latency, fairness and memory alike.
-CONFIG = OutboxProjectorConfig(batch_size=BATCH)
+# One setting for throughput, latency, fairness and memory alike: the default one.
+CONFIG = OutboxProjectorConfig()
 
 
 class TimedBus:
@@ -136,6 +137,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=64, help="ready once it owns so many")
     parser.add_argument("--acks", type=Path, help="where to write when each event was acknowledged")
     logging.basicConfig(level=logging.ERROR)
+    collect_seldom()  # as the command `pillarbox projector run` does
     asyncio.run(run(parser.parse_args()))
 
 

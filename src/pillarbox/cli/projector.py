@@ -15,6 +15,7 @@ from pillarbox.cli.load import load_app
 from pillarbox.cli.logs import log_to_stderr
 from pillarbox.cli.processes import Processes
 from pillarbox.database import shown
+from pillarbox.projector.collection import collect_seldom
 from pillarbox.projector.projector import OutboxProjector
 
 Mode = Literal["continuous", "drain", "once"]
@@ -72,6 +73,7 @@ def run(
             del arguments[place : place + 2]
         raise click.exceptions.Exit(Processes([*arguments, "--with-parent"], processes).run())
     _announce(box)
+    collect_seldom()
     sent = asyncio.run(_serve(box, worker, mode, with_parent=with_parent))
     if mode != "continuous":
         click.echo(f"events_sent={sent}")

@@ -38,7 +38,8 @@ class Settling:
         self._line, self._statements = line, statements
         self._lease = {"scope": scope.name, "member": member_id}
         deletes = config.on_sent == "delete"
-        self._sent = statements["settle_deleted" if deletes else "settle_sent"]
+        name = "settle_deleted" if deletes else "settle_sent"
+        self._sent, self._sent_many = statements[name], statements[f"{name}_many"]
         self._skip_dead, self._by_row = config.on_dead == "skip", config.claim == "row"
 
     async def settle(self, settlement: Settlement, epochs: Mapping[int, int]) -> Settled:
@@ -70,18 +71,20 @@ class Settling:
         durable: str,
     ) -> Settled:
         sent = settlement.sent
-        cursor = await connection.execute(
-            self._sent,
-            {
-                **self._lease,
-                "durable": durable,
-                "shards": array(epochs),
-                "epochs": array(epochs.values()),
-                "tenants": array([event.lane[0] for event in sent]),
-                "ids": array([event.envelope.event_id for event in sent]),
-                "ended": array(settlement.ended),
-            },
-        )
+        tenants = [event.lane[0] for event in sent]
+        parameters = {
+            **self._lease,
+            "durable": durable,
+            "shards": array(epochs),
+            "epochs": array(epochs.values()),
+            "ids": array([event.envelope.event_id for event in sent]),
+            "ended": array(settlement.ended),
+        }
+        if len(set(tenants)) == 1:
+            statement, parameters["tenant"] = self._sent, tenants[0]
+        else:
+            statement, parameters["tenants"] = self._sent_many, array(tenants)
+        cursor = await connection.execute(statement, parameters)
         held = {shard for shard, *_ in await cursor.fetchall()}
         return Settled(frozenset(epochs.keys() - held))
 

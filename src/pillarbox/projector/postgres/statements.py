@@ -24,6 +24,31 @@ _SIZED = {
     "@{gathered}": "MATERIALIZED",
     "@{small}": "SELECT count(*) <= 1 OR sum(size) <= %(bytes)s AS small FROM found",
 }
+# The two forms of settling: by a list of one tenant's ids, which is quicker, or by pairs.
+_ONE_TENANT = {
+    "@{from}": "",
+    "@{using}": "",
+    "@{match}": "o.tenant_id = %(tenant)s AND o.id = ANY(%(ids)s::uuid[])",
+}
+_PAIRS = "unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id) "
+_MANY_TENANTS = {
+    "@{from}": f"FROM {_PAIRS}",
+    "@{using}": f"USING {_PAIRS}",
+    "@{match}": "o.tenant_id = e.tenant_id AND o.id = e.id",
+}
+# Usually every lease is held, and no row needs to be looked at for it.
+_FENCED = (
+    "((SELECT count(*) FROM lease) = cardinality(%(shards)s::integer[])"
+    " OR (o.shard_hash & @{mask}) = ANY(ARRAY(SELECT shard FROM lease)))"
+)
+_FORMS = {
+    "read": ("read", _QUICK),
+    "read_sized": ("read", _SIZED),
+    "settle_sent": ("settle_sent", _ONE_TENANT),
+    "settle_sent_many": ("settle_sent", _MANY_TENANTS),
+    "settle_deleted": ("settle_deleted", _ONE_TENANT),
+    "settle_deleted_many": ("settle_deleted", _MANY_TENANTS),
+}
 
 
 class Statements:
@@ -39,9 +64,11 @@ class Statements:
 
     def __getitem__(self, name: str) -> bytes:
         if name not in self._made:
-            text = _written("read") if name == "read_sized" else _written(name)
-            for variable, value in (_SIZED if name == "read_sized" else _QUICK).items():
+            file, form = _FORMS.get(name, (name, {}))
+            text = _written(file)
+            for variable, value in form.items():
                 text = text.replace(variable, value)
+            text = text.replace("@{fenced}", _FENCED)
             text = text.replace("@{mark}", self._mark).replace("@{open}", self._open)
             text = text.replace("@{mask}", self._mask).replace("@{tenants}", self._tenants)
             self._made[name] = text.replace("@{schema}", self._prefix).encode()

@@ -239,6 +239,7 @@ class Claims:
                 row.event_number, row.routing_key, row.schema_id, row.schema_version,
                 row.occurred_at, row.event_metadata, row.content_type, row.payload,
                 row.payload_bytes,
+                False,
             ),
             self._source,
             ordered=self._config.ordered,

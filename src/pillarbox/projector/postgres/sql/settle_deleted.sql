@@ -12,9 +12,7 @@ WITH lease AS MATERIALIZED (
     FOR KEY SHARE OF l
 ), sent AS (
     DELETE FROM @{schema}outbox AS o
-    USING unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id)
-    WHERE o.tenant_id = e.tenant_id AND o.id = e.id AND o.status @{open}
-        AND (o.shard_hash & @{mask}) = ANY(ARRAY(SELECT shard FROM lease))
+    @{using}WHERE @{match} AND o.status @{open} AND @{fenced}
 ), ended AS (
     INSERT INTO @{schema}outbox_claim_end (claim_id)
     SELECT unnest(%(ended)s::uuid[]) ON CONFLICT DO NOTHING

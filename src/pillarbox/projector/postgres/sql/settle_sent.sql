@@ -13,9 +13,7 @@ WITH lease AS MATERIALIZED (
 ), sent AS (
     UPDATE @{schema}outbox AS o
     SET status = 'SENT', published_at = clock_timestamp(), error_class = NULL, error_message = NULL
-    FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id)
-    WHERE o.tenant_id = e.tenant_id AND o.id = e.id AND o.status @{open}
-        AND (o.shard_hash & @{mask}) = ANY(ARRAY(SELECT shard FROM lease))
+    @{from}WHERE @{match} AND o.status @{open} AND @{fenced}
 ), ended AS (
     INSERT INTO @{schema}outbox_claim_end (claim_id)
     SELECT unnest(%(ended)s::uuid[]) ON CONFLICT DO NOTHING
