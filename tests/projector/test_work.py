@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable, Unknown
-from pillarbox.projector.store import Settled, Suspects
-from pillarbox.projector.work import KILLER, TRY, Batch, Work
+from pillarbox.projector.store import KILLER, Settled, Suspects
+from pillarbox.projector.work import TRY, Batch, Work
 from tests.projector.events import claim, event, numbers, send, settle, work
 
 TOO_LARGE = Refused("too-large", "it is")
@@ -350,7 +350,7 @@ def test_a_killer_that_gave_up_blocks_its_key() -> None:
     settlement = settle(hand)
 
     [(dead, why)] = settlement.dead
-    assert (dead.seq, why) == (1, KILLER)
+    assert (dead.seq, why.code) == (1, KILLER)
     assert numbers(settlement.aside) == [2]
 
 

@@ -275,7 +275,7 @@ async def test_a_scope_reads_its_tenants_only(rig: Rig) -> None:
     await rig.record(5, tenant_id="clark")
     second = numbers(await owner.claim(in_hand={1, 3}))
 
-    assert (first, second) == ([1, 3], [5])
+    assert (sorted(first), second) == ([1, 3], [5])
 
 
 async def test_two_buckets_read_every_tenant_once(rig: Rig) -> None:
@@ -287,7 +287,8 @@ async def test_two_buckets_read_every_tenant_once(rig: Rig) -> None:
     read = numbers(await even.claim(1_000)), numbers(await odd.claim(1_000))
 
     bucket = {seq: bucket_of(f"tenant-{seq}", 2) for seq in range(1, 11)}
-    assert read == ([seq for seq in bucket if not bucket[seq]], [s for s in bucket if bucket[s]])
+    parts = [seq for seq in bucket if not bucket[seq]], [seq for seq in bucket if bucket[seq]]
+    assert tuple(map(sorted, read)) == parts
 
 
 async def test_events_of_a_blocked_key_are_flagged(rig: Rig) -> None:
@@ -303,7 +304,12 @@ async def test_events_of_a_blocked_key_are_flagged(rig: Rig) -> None:
     events = await owner.claim()
 
     flags = [(event.seq, event.blocked, event.blocker) for event in events]
-    assert flags == [(1, False, False), (2, False, True), (3, True, False), (4, False, False)]
+    assert sorted(flags) == [
+        (1, False, False),
+        (2, False, True),
+        (3, True, False),
+        (4, False, False),
+    ]
 
 
 async def test_without_order_no_key_blocks(rig: Rig) -> None:

@@ -72,7 +72,8 @@ class ConnectionCapture:
         connection.info[_COMMITTING] = True
 
     def _rolled_back(self, connection: Connection) -> None:
-        connection.info.pop(_COMMITTING, None)
+        if not connection.invalidated:  # else its `info` is gone, and asking would hide the error
+            connection.info.pop(_COMMITTING, None)
         self._forget()
 
     def write_early(self) -> None:

@@ -294,10 +294,12 @@ class Loop:
                 await asyncio.sleep(_PAUSE_AFTER_ERROR)
         if result.lost:
             self._observer.fenced(len(result.lost))
+            self._renew.set()
+        sent = [event for event in settlement.sent if event.shard not in result.lost]
         self._store.read_again(self._work.settled(settlement, result))
-        self.settled_events += len(settlement.sent)
+        self.settled_events += len(sent)
         self._observer.settled(
-            sent=len(settlement.sent),
+            sent=len(sent),
             failed=len(settlement.failed),
             dead=len(settlement.dead),
             took=timedelta(seconds=self._now() - began),

@@ -32,6 +32,14 @@ class Scope:
         digest = sha256(text.encode()).hexdigest()
         return text if len(text) <= _NAME_MAX else f"tenants#{digest}"
 
+    def parameters(self) -> dict[str, object]:
+        """Return the values of a statement's condition on tenants."""
+        return {
+            "scope_tenants": list(self.tenants),
+            "scope_bucket": self.bucket,
+            "scope_buckets": self.buckets,
+        }
+
     def serves(self, tenant_id: str) -> bool:
         """Tell whether a tenant belongs here."""
         if self.tenants:

@@ -20,6 +20,12 @@ from pillarbox.event.envelope import MessageEnvelope
 EXPIRED: Final = "expired"
 """Why an event is DEAD that nobody should get any more; it blocks no key."""
 
+KILLER: Final = "killer"
+"""Why an event is DEAD that was alone in flight each time its projector died."""
+
+UNCOUNTED: Final = frozenset({EXPIRED, KILLER})
+"""What raises no attempt when it is written: nothing was sent, or it is counted already."""
+
 Lane = tuple[str, str]
 """A tenant and a key: the events that keep an order among themselves."""
 

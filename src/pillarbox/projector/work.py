@@ -18,6 +18,7 @@ from pillarbox.projector.lanes import Lanes, Stops
 from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.store import (
     EXPIRED,
+    KILLER,
     Failure,
     Lane,
     OutboxEvent,
@@ -28,7 +29,7 @@ from pillarbox.projector.store import (
 
 # Events that are sent to find out whether a bus answers again.
 TRY: Final = 50
-KILLER: Final = Failure("killer", "its projector died each time it was the only event in flight")
+_KILLER: Final = Failure(KILLER, "its projector died each time it was the only event in flight")
 
 
 class Batch(NamedTuple):
@@ -317,7 +318,7 @@ class Work:
         del self._flying[event.seq]
         again = event._replace(attempts=event.attempts + 1)
         if self.policy.after(again.attempts, self.chance) is None:
-            self._settlement.dead.append((again, KILLER))
+            self._settlement.dead.append((again, _KILLER))
             self._stop_behind(again)
         else:
             self._ready.append(again)

@@ -49,9 +49,7 @@ class Claims:
             "member": member_id,
             "marker": self._marker,
             "bytes": config.batch_bytes,
-            "scope_tenants": list(scope.tenants),
-            "scope_bucket": scope.bucket,
-            "scope_buckets": scope.buckets,
+            **scope.parameters(),
         }
 
     async def claim(self, request: ClaimRequest) -> Claimed:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -98,7 +99,20 @@ def _conninfo(dsn: str | URL) -> str:
     url = sync_url(dsn)
     if url.get_backend_name() != "postgresql":
         raise InvalidConfig("dsn", "is no PostgreSQL", "pass session_factory= for other databases")
+    parts: dict[str, Any] = {
+        "host": url.host,
+        "port": url.port,
+        "user": url.username,
+        "password": url.password,
+        "dbname": url.database,
+        **{name: ",".join(_listed(value)) for name, value in url.query.items()},
+    }
     try:
-        return url.set(drivername="postgresql").render_as_string(hide_password=False)
+        given = {name: part for name, part in parts.items() if part is not None}
+        return make_conninfo("", **given)
     except psycopg.ProgrammingError:
         raise InvalidConfig("dsn", "cannot be read", "write postgresql://user@host/name") from None
+
+
+def _listed(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value

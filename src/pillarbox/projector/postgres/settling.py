@@ -12,6 +12,7 @@ from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.scope import Scope
 from pillarbox.projector.store import (
     EXPIRED,
+    UNCOUNTED,
     Failure,
     Lane,
     OutboxEvent,
@@ -37,6 +38,7 @@ class Settling:
     ) -> None:
         self._line, self._statements = line, statements
         self._lease = {"scope": scope.name, "member": member_id}
+        self._scope = scope.parameters()
         deletes = config.on_sent == "delete"
         name = "settle_deleted" if deletes else "settle_sent"
         self._sent, self._sent_many = statements[name], statements[f"{name}_many"]
@@ -57,7 +59,7 @@ class Settling:
     async def release_topic(self, topic: str, keys: int, but: Collection[str]) -> int:
         """Let go of keys that wait for a topic."""
         async with self._line.use() as connection, connection.transaction():
-            parameters = {"topic": topic, "keys": keys, "but": list(but)}
+            parameters = {**self._scope, "topic": topic, "keys": keys, "but": list(but)}
             lanes = await self._rows(connection, "lock_topic", parameters)
             await self._release(connection, lanes)
             return len(lanes)
@@ -141,7 +143,7 @@ class Settling:
         parameters = {
             **_ids(events),
             "before": [event.attempts for event in events],
-            "attempts": [event.attempts + (why.code != EXPIRED) for event, why in failed],
+            "attempts": [event.attempts + (why.code not in UNCOUNTED) for event, why in failed],
             "delays": [why.delay for _, why in failed],
             "classes": [SKIPPED if self._skips(why) else why.code for _, why in failed],
             "messages": [

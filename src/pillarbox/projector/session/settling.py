@@ -14,6 +14,7 @@ from pillarbox.projector.session.tables import Tables, is_among, unsettled, upse
 from pillarbox.projector.session.transactions import time_of
 from pillarbox.projector.store import (
     EXPIRED,
+    UNCOUNTED,
     Failure,
     Lane,
     OutboxEvent,
@@ -102,7 +103,7 @@ class Settling:
             connection,
             event,
             status="DEAD" if why.delay is None else "FAILED",
-            retry_count=event.attempts + (why.code != EXPIRED),
+            retry_count=event.attempts + (why.code not in UNCOUNTED),
             retry_after=None if why.delay is None else now + timedelta(seconds=why.delay),
             error_class=why.code,
             error_message=why.reason,
