@@ -3,23 +3,21 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
 )
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 from pillarbox import KafkaMessageBus
 from pillarbox.servers import Kafka
@@ -83,8 +81,9 @@ def log_of(kafka: Kafka, topic: str) -> list[tuple[str, str]]:
             for _ in range(end):
                 message = consumer.poll(10)
                 assert message is not None
-                headers = dict(message.headers())
-                found.append(((message.key() or b"").decode(), headers["event_id"].decode()))
+                headers: Any = dict(cast("Any", message.headers()))
+                key: Any = message.key() or b""
+                found.append((key.decode(), headers["event_id"].decode()))
         return found
     finally:
         consumer.close()

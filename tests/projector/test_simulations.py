@@ -71,7 +71,7 @@ def let_all_go(work: Work, events: Iterable[OutboxEvent], now: float) -> list[Ou
 def admit_all(lanes: Lanes, event: OutboxEvent) -> bool:
     if event.lane not in lanes:
         return lanes.reserve(event)
-    lanes._states[event.lane].flying += 1
+    lanes._state(event.lane).flying += 1
     return True
 
 
