@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import psycopg
@@ -97,8 +98,9 @@ class Walls:
             admin.close()
 
 
+@cache
 def _build(postgres: Postgres) -> psycopg.Connection:
-    """Make the database as its owner, who is not the application."""
+    """Make the database as its owner, who is not the application; once, whoever asks for it."""
     with psycopg.connect(postgres.url, autocommit=True) as admin:
         for statement in (*_ROLES, f"CREATE DATABASE tenancy OWNER {OWNER}"):
             admin.execute(statement.encode())

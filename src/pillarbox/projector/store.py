@@ -179,12 +179,14 @@ class ClaimRequest(NamedTuple):
 class Claimed(NamedTuple):
     """The events of a claim.
 
-    `more` tells that others may be waiting; not `held`, that a lease is lost and nothing was claimed.
+    `more` tells that others may be waiting; not `held`, that a lease is lost and nothing was claimed;
+    `mixed`, that some came to a tenant without a backlog while others have one.
     """
 
     events: Sequence[OutboxEvent]
     more: bool
     held: bool = True
+    mixed: bool = False
 
 
 class StoreUnavailable(Exception):

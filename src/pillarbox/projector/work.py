@@ -67,16 +67,18 @@ class Work:
 
     # Claiming
 
-    def room(self, most: int, now: float) -> int:
+    def room(self, most: int, now: float, part: int = 1) -> int:
         """Return how many events to claim next; 0 when enough is in hand, or the bus is down.
 
         A bus that is down is tried with what is in hand; only with an empty hand with a few others.
+        With `part` everything goes in smaller steps.
         """
         if not self.bus.closed:
             return 0 if self.hand or now < self.bus.again_at else min(TRY, self.batch_size)
         if self._cautious > 0:
             return 0 if self.hand else min(self.batch_size, max(1, self._suspects.largest // 2))
-        return self.batch_size if most - len(self.hand) >= self.batch_size else 0
+        batch = max(1, self.batch_size // part)
+        return batch if most // part - len(self.hand) >= batch else 0
 
     def suspect(self, suspects: Suspects) -> None:
         """Be careful: a dead owner had these events in flight."""

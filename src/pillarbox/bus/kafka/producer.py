@@ -24,8 +24,6 @@ _IDLE: Final = 1.0
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 0.02
 _PATIENCE: Final = 0.1  # of the time waited so far, before looking again
-_FEW: Final = 100
-_AT_ONCE: Final = 0.0003
 _GRACE: Final = 1.0
 _FAREWELL: Final = 2.0
 _ANY_PARTITION: Final = -1
@@ -78,8 +76,6 @@ class ProducerLife:
                 if self.failed:
                     break
                 await asyncio.sleep(_SHORTEST)
-            if len(batch) <= _FEW and not self.failed:
-                self._producer.flush(_AT_ONCE)  # a few do not wait for company
         finally:
             if place < len(batch):
                 self.fail()

@@ -138,7 +138,8 @@ class Claims:
         ordered = self._ordered
         events = [event_of(rows[place], source, ordered=ordered) for place in places]
         waiting = any(tenant not in request.passed_over for tenant in self._reader.turns.tenants())
-        return Claimed(events, more=waiting)
+        mixed = bool(plan.pairs) and any(not rows[place][3] for place in places)
+        return Claimed(events, more=waiting, mixed=mixed)
 
     async def _read(
         self, connection: Connection, request: ClaimRequest, plan: Plan
