@@ -10,6 +10,7 @@ from uuid import uuid4
 import confluent_kafka
 import nats
 import pytest
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.memory import MemoryMessageBus
@@ -124,7 +125,9 @@ class NatsRig:
         client = await nats.connect(self.server.url)
         try:
             stream = client.jetstream()
-            reader = await stream.pull_subscribe(topic)
+            # Without acknowledgements a consumer is not held at a thousand messages.
+            unacknowledged = ConsumerConfig(ack_policy=AckPolicy.NONE)
+            reader = await stream.pull_subscribe(topic, config=unacknowledged)
             waiting = (await reader.consumer_info()).num_pending
             messages = await reader.fetch(waiting, timeout=20) if waiting else []
             return [Stored(None, m.data, dict(m.headers or {})) for m in messages]
