@@ -171,6 +171,7 @@ async def test_a_right_that_is_gone_for_a_minute_costs_no_attempt_and_no_order(
         timer.start()
         while not minute_is_over.is_set():
             ids += await shop.add(*["a", "b", "c"] * 2, topic=topic)
+            await asyncio.to_thread(minute_is_over.wait, 0.2)
         for lifted in admin.delete_acls([as_filter(denied)]).values():
             lifted.result(10)
         await shop.sent(ids, limit=90)
