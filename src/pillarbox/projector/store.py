@@ -132,6 +132,18 @@ class Settlement:
         yield from self.aside
         yield from self.waiting
 
+    def without(self, lost: Container[int]) -> "Settlement":
+        """Leave out the events of shards that are not ours any more."""
+        return Settlement(
+            sent=[event for event in self.sent if event.shard not in lost],
+            failed=[pair for pair in self.failed if pair[0].shard not in lost],
+            dead=[pair for pair in self.dead if pair[0].shard not in lost],
+            aside=[event for event in self.aside if event.shard not in lost],
+            waiting=[event for event in self.waiting if event.shard not in lost],
+            counted=[event for event in self.counted if event.shard not in lost],
+            ended=self.ended,
+        )
+
     def purge(self, gone: Container[int]) -> None:
         """Forget the outcomes of events by their numbers."""
         for events in (self.sent, self.aside, self.waiting, self.counted):

@@ -51,7 +51,7 @@ class Settling:
                 return await self._settle_sent(connection, settlement, epochs, durable="off")
             async with connection.transaction():
                 lost = await self._lock_leases(connection, epochs)
-                held = _without(settlement, lost)
+                held = settlement.without(lost)
                 await self._settle_sent(connection, held, epochs, durable="on")
                 again = await self._settle_troubled(connection, held)
             return Settled(lost, again)
@@ -194,21 +194,6 @@ class Settling:
     ) -> list[Any]:
         cursor = await connection.execute(self._statements[statement], parameters)
         return await cursor.fetchall()
-
-
-def _without(settlement: Settlement, lost: frozenset[int]) -> Settlement:
-    """Leave out the events of shards that are not ours any more."""
-    if not lost:
-        return settlement
-    return Settlement(
-        sent=[event for event in settlement.sent if event.shard not in lost],
-        failed=[pair for pair in settlement.failed if pair[0].shard not in lost],
-        dead=[pair for pair in settlement.dead if pair[0].shard not in lost],
-        aside=[event for event in settlement.aside if event.shard not in lost],
-        waiting=[event for event in settlement.waiting if event.shard not in lost],
-        counted=[event for event in settlement.counted if event.shard not in lost],
-        ended=settlement.ended,
-    )
 
 
 def _first_waiting(events: Iterable[OutboxEvent]) -> list[tuple[OutboxEvent, int, str | None]]:

@@ -37,7 +37,7 @@ class Settling:
     ) -> Settled:
         """Write the outcomes of shards whose leases are held."""
         lost = self.fence.lost(connection, epochs)
-        held = _without(settlement, lost)
+        held = settlement.without(lost)
         now = time_of(connection)
         self._write_sent(connection, held.sent, now)
         self.end(connection, held.ended, now)
@@ -124,21 +124,6 @@ class Settling:
             unsettled(self.tables.outbox),
             outbox.retry_count == event.attempts,
         )
-
-
-def _without(settlement: Settlement, lost: frozenset[int]) -> Settlement:
-    """Leave out the events of shards that are not ours any more."""
-    if not lost:
-        return settlement
-    return Settlement(
-        sent=[event for event in settlement.sent if event.shard not in lost],
-        failed=[pair for pair in settlement.failed if pair[0].shard not in lost],
-        dead=[pair for pair in settlement.dead if pair[0].shard not in lost],
-        aside=[event for event in settlement.aside if event.shard not in lost],
-        waiting=[event for event in settlement.waiting if event.shard not in lost],
-        counted=[event for event in settlement.counted if event.shard not in lost],
-        ended=settlement.ended,
-    )
 
 
 def _first_waiting(events: Iterable[OutboxEvent]) -> Iterable[OutboxEvent]:
