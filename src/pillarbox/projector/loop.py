@@ -169,8 +169,16 @@ class Loop:
         return limit
 
     async def _claim(self, limit: int) -> Claimed | None:
+        self._observer.claiming()
+        try:
+            with self._tenure.claiming() as epochs:
+                return await self._claim_for(epochs, limit)
+        except StoreUnavailable as error:
+            self._poll_failed("claim_failed", error)
+            return None
+
+    async def _claim_for(self, epochs: dict[int, int], limit: int) -> Claimed:
         work, now = self._work, self._now()
-        epochs = self._tenure.claimable()
         request = ClaimRequest(
             claim_id=self._new_id(),
             epochs=epochs,
@@ -178,13 +186,8 @@ class Loop:
             in_hand=work.hand.seqs,
             passed_over=self._throttle.passed_over(now),
         )
-        self._observer.claiming()
         work.asking()
-        try:
-            claimed = await self._store.claim(request)
-        except StoreUnavailable as error:
-            self._poll_failed("claim_failed", error)
-            return None
+        claimed = await self._store.claim(request)
         if not claimed.held:
             self._renew.set()
         if claimed.mixed:

@@ -1,7 +1,8 @@
 """Tenure: the shards that this projector owns, and for how long it may believe so."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pillarbox.projector.observer import Observer
@@ -27,6 +28,7 @@ class Tenure:
     now: Callable[[], float]
     epochs: dict[int, int] = field(default_factory=dict)
     _leaving: frozenset[int] = frozenset()
+    _asked_for: frozenset[int] = frozenset()
     _valid_until: float = 0.0
 
     @property
@@ -39,9 +41,18 @@ class Tenure:
         """The part of all shards that is owned."""
         return len(self.epochs) / self.shards
 
-    def claimable(self) -> dict[int, int]:
-        """Return the shards to claim for: not those that are being handed over."""
-        return {shard: at for shard, at in self.epochs.items() if shard not in self._leaving}
+    @contextmanager
+    def claiming(self) -> Iterator[dict[int, int]]:
+        """Yield the shards to claim for: not those that are being handed over.
+
+        None of them is handed over before the claim has ended: its events come in hand then.
+        """
+        epochs = {shard: at for shard, at in self.epochs.items() if shard not in self._leaving}
+        self._asked_for = frozenset(epochs)
+        try:
+            yield epochs
+        finally:
+            self._asked_for = frozenset()
 
     def still_owned(
         self, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
@@ -75,9 +86,13 @@ class Tenure:
         return lapsed
 
     async def _hand_over(self, shards: frozenset[int]) -> None:
-        """Give shards back as soon as nothing of them is in hand; claim no more of them."""
+        """Give shards back as soon as nothing of them is in hand or on its way there."""
         self._leaving = shards
-        free = {shard for shard in shards if not self.work.hand.holds(frozenset({shard}))}
+        free = {
+            shard
+            for shard in shards - self._asked_for
+            if not self.work.hand.holds(frozenset({shard}))
+        }
         if free:
             await self.store.hand_over(sorted(free))
             self.store.forget(free)
