@@ -16,7 +16,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.epochs = {0: 1, 1: 1}
-        self.hand_back: Sequence[int] = ()
+        self.hand_back: tuple[int, ...] = ()
         self.given_back: list[int] = []
 
     async def keep(self, _: Sequence[UUID]) -> Ownership:
@@ -38,7 +38,7 @@ def tenure(leases: Leases) -> Tenure:
 async def test_a_shard_with_nothing_in_hand_is_given_back_at_once() -> None:
     leases = Leases()
     kept = tenure(leases)
-    leases.hand_back = [1]
+    leases.hand_back = (1,)
 
     await kept.keep()
 
@@ -50,7 +50,7 @@ async def test_a_shard_is_not_given_back_while_it_is_being_claimed_for() -> None
     leases = Leases()
     kept = tenure(leases)
     await kept.keep()
-    leases.hand_back = [1]
+    leases.hand_back = (1,)
 
     with kept.claiming() as epochs:
         await kept.keep()
