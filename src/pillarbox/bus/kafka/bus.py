@@ -116,6 +116,8 @@ class KafkaMessageBus:
     async def start(self) -> Sequence[str]:
         """Reach the cluster; return which topics would lose acknowledged events."""
         seconds = self._limit.total_seconds() * _REACH_BY
+        # It connects meanwhile; a message that finds it unconnected would wait half a second.
+        self._life = self._standing(self._life, gapless=True)
         try:
             return await asyncio.to_thread(self._topics.weaknesses, seconds)
         except KafkaException as error:
@@ -236,7 +238,10 @@ class KafkaMessageBus:
             return life
         if life is not None:
             self._bury(life)
-        settings = producer_settings(self._client, self._limit, gapless=gapless)
+
+        def settings(linger: int) -> Mapping[str, object]:
+            return producer_settings(self._client, self._limit, gapless=gapless, linger=linger)
+
         return ProducerLife(settings, self._encode, gapless=gapless)
 
     def _bury(self, life: ProducerLife) -> None:

@@ -17,11 +17,19 @@ from pillarbox.event.envelope import MessageEnvelope
 
 _log = logging.getLogger("pillarbox.bus.kafka")
 
+SettingsFor = Callable[[int], Mapping[str, object]]
+"""The settings of a producer that waits so many milliseconds for more messages."""
 Encode = Callable[[MessageEnvelope], tuple[bytes | None, Headers]]
-Encoded = tuple[str | None, str | None, bytes | None, Headers]
 
+_AT_ONCE: Final = 0
+_TOGETHER: Final = 10
+# So many messages in a call go together.
+_BULK: Final = 500
 _IDLE: Final = 1.0
 _SHORTEST: Final = 0.001
+# While many answers are missing, each look costs the loop more than it wins.
+_MANY: Final = 200
+_WITH_MANY: Final = 0.004
 _LONGEST: Final = 0.02
 _PATIENCE: Final = 0.1  # of the time waited so far, before looking again
 _GRACE: Final = 1.0
@@ -31,17 +39,24 @@ _NOW: Final = 0
 
 
 class ProducerLife:
-    """Hand messages to one producer and collect the answers, on the event loop itself.
+    """Hand messages to a producer and collect the answers, on the event loop itself.
 
-    The loop asks for answers every millisecond while messages are under way: a thread that waits
+    There are two producers: one sends at once, the other waits a little, so that many messages share
+    a request. They never have messages under way at the same time, so they keep a key's order as one
+    would. The loop asks for answers every millisecond while messages are under way: a thread that waits
     for them would fight with the loop for the interpreter, at a third of the rate. With `gapless`
     the first failure ends the life: nothing more is sent, and what has no answer gets one. Without
     it the caller sends one message at a time.
     """
 
-    def __init__(self, settings: Mapping[str, object], encode: Encode, *, gapless: bool) -> None:
+    def __init__(self, settings: SettingsFor, encode: Encode, *, gapless: bool) -> None:
         self._loop = asyncio.get_running_loop()
-        self._producer: Any = Producer({**settings, "error_cb": self._heard})
+        # Both from the beginning: a producer takes half a second to be ready.
+        self._producers: dict[int, Any] = {
+            linger: Producer({**settings(linger), "error_cb": self._heard})
+            for linger in ((_AT_ONCE, _TOGETHER) if gapless else (_AT_ONCE,))
+        }
+        self._producer = self._producers[_AT_ONCE]
         self._encode = encode
         self._gapless = gapless
         self._handovers: deque[Handover] = deque()
@@ -63,16 +78,14 @@ class ProducerLife:
 
     async def hand_over(self, batch: Sequence[MessageEnvelope], deadline: float) -> Handover:
         """Hand messages to the client in order; the caller awaits `done` of what is returned."""
+        await self._choose_producer(len(batch))
         handover = Handover(len(batch), deadline)
         self._handovers.append(handover)
         self._look_soon()
-        encode = self._encode
-        # Encoded beforehand: what is handed over in quick succession shares the client's requests.
-        encoded = [(envelope.topic, envelope.key, *encode(envelope)) for envelope in batch]
         place = 0
         try:
             # A full queue gets room by answers, which come by polling.
-            while (place := self._produce(encoded, place, handover)) < len(batch):
+            while (place := self._produce(batch, place, handover)) < len(batch):
                 if self.failed:
                     break
                 await asyncio.sleep(_SHORTEST)
@@ -104,7 +117,8 @@ class ProducerLife:
             return
         self.failed = True
         self._grace_ends = self._loop.time() + _GRACE
-        self._producer.purge(in_queue=True, in_flight=False, blocking=False)
+        for producer in self._producers.values():
+            producer.purge(in_queue=True, in_flight=False, blocking=False)
         self._look_soon()
 
     def end(self, rest: PublishOutcome) -> asyncio.Future[None]:
@@ -117,32 +131,44 @@ class ProducerLife:
         for handover in self._handovers:
             handover.end(rest)
         self._handovers.clear()
-        producer, self._producer = self._producer, None
-        self._farewell = self._loop.run_in_executor(None, _let_go, producer)
+        producers = list(self._producers.values())
+        self._producers.clear()
+        self._producer = None
+        self._farewell = self._loop.run_in_executor(None, _let_go, producers)
         self._retire()
         return self._farewell
 
-    def _produce(self, encoded: Sequence[Encoded], start: int, handover: Handover) -> int:
+    async def _choose_producer(self, messages: int) -> None:
+        """Change to the producer that suits so many messages, once nothing is under way."""
+        linger = _TOGETHER if self._gapless and messages >= _BULK else _AT_ONCE
+        if self._handovers and linger and self._producer is not self._producers.get(linger):
+            await asyncio.wait([self._handovers[-1].done])
+        if not self.failed and not any(handover.missing for handover in self._handovers):
+            self._producer = self._producers[linger]
+
+    def _produce(self, batch: Sequence[MessageEnvelope], start: int, handover: Handover) -> int:
         """Give messages to the client; return the place of the first for which it has no room."""
         if self.failed:
             return start
-        produce, delivered = self._producer.produce, self._delivered
+        encode, produce, delivered = self._encode, self._producer.produce, self._delivered
         place = start
         try:
-            for place in range(start, len(encoded)):
-                topic, key, body, headers = encoded[place]
+            for place in range(start, len(batch)):
+                envelope = batch[place]
+                topic = envelope.topic
+                body, headers = encode(envelope)
                 report = partial(delivered, handover, place, topic)
-                produce(topic, body, key, _ANY_PARTITION, report, None, _NOW, headers)
+                produce(topic, body, envelope.key, _ANY_PARTITION, report, None, _NOW, headers)
         except BufferError:
             return place
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
             if not error.fatal() and error.name() != "_FATAL":
-                handover.answer(place, outcome_of(error, encoded[place][0], alone=True))
+                handover.answer(place, outcome_of(error, batch[place].topic, alone=True))
                 place += 1
             self.fail()
             return place
-        return len(encoded)
+        return len(batch)
 
     def _delivered(
         self,
@@ -182,8 +208,10 @@ class ProducerLife:
             self._look_again(now)
 
     def _look_again(self, now: float) -> None:
-        waited = (now - self._progress) * _PATIENCE
-        delay = min(max(waited, _SHORTEST), _LONGEST) if self._handovers else _IDLE
+        delay = _IDLE
+        if self._handovers:
+            shortest = _WITH_MANY if self._handovers[0].missing > _MANY else _SHORTEST
+            delay = min(max((now - self._progress) * _PATIENCE, shortest), _LONGEST)
         self._timer.cancel()
         self._timer = self._loop.call_later(delay, self._look)
 
@@ -203,10 +231,11 @@ class ProducerLife:
             _log.warning("kafka_client_error", extra={"code": error.name(), "reason": error.str()})
 
 
-def _let_go(producer: Any) -> None:
-    """Empty a producer and free it, in a thread: joining the client's own threads takes time."""
-    producer.purge()
-    try:
-        producer.flush(_FAREWELL)
-    except KafkaException as error:
-        _log.debug("kafka_producer_let_go", extra={"reason": str(error)})
+def _let_go(producers: Sequence[Any]) -> None:
+    """Empty producers and free them, in a thread: joining the client's own threads takes time."""
+    for producer in producers:
+        producer.purge()
+        try:
+            producer.flush(_FAREWELL)
+        except KafkaException as error:
+            _log.debug("kafka_producer_let_go", extra={"reason": str(error)})

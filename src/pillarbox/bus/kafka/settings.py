@@ -35,8 +35,7 @@ _DEFAULTS: Final[Mapping[str, ClientSetting]] = {
     "client.id": "pillarbox",
     # A key stays in its partition when one moves from or to Debezium.
     "partitioner": "murmur2_random",
-    "linger.ms": 2,
-    "batch.size": 262_144,
+    "batch.size": 1_000_000,
     "queue.buffering.max.kbytes": 131_072,
     # The broker judges the size; its answer is the one that counts.
     "message.max.bytes": 67_108_864,
@@ -62,11 +61,15 @@ def checked_settings(settings: Mapping[str, ClientSetting]) -> dict[str, ClientS
 
 
 def producer_settings(
-    client: Mapping[str, ClientSetting], limit: timedelta, *, gapless: bool
+    client: Mapping[str, ClientSetting], limit: timedelta, *, gapless: bool, linger: int = 0
 ) -> dict[str, object]:
-    """Return the settings of a producer; `gapless` ends it with its first failed message."""
+    """Return the settings of a producer; `gapless` ends it with its first failed message.
+
+    `linger` is how many milliseconds it waits for more messages, unless the caller has said so.
+    """
     made: dict[str, object] = {
         "request.timeout.ms": max(1, int(limit.total_seconds() * 1000)),
+        "linger.ms": linger,
         **_DEFAULTS,
         **client,
         **_FIXED,
@@ -74,8 +77,6 @@ def producer_settings(
     }
     if gapless:
         made["enable.gapless.guarantee"] = True
-    else:
-        made["linger.ms"] = 0
     return made
 
 

@@ -96,12 +96,15 @@ class Claims:
     async def _claim(
         self, connection: Connection, request: ClaimRequest, events: Sequence[OutboxEvent]
     ) -> bool:
-        """Commit the claim; False if a lease is lost."""
+        """Commit the claim; False if a lease of these events is lost."""
+        shards = sorted({event.shard for event in events})
         parameters = {
             **self._fixed,
             "claim": request.claim_id,
             "shards": array(request.epochs),
             "epochs": array(request.epochs.values()),
+            "needed_shards": array(shards),
+            "needed_epochs": array(request.epochs[shard] for shard in shards),
             "seqs": array([event.seq for event in events]),
         }
         if self._by_row:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
+from psycopg.types.string import ByteaBinaryLoader
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -80,6 +81,8 @@ async def _prepare(connection: Connection) -> None:
     """Set the session up; through a pooler nothing may stay behind in it."""
     if not connection.autocommit:
         await connection.set_autocommit(True)
+    # JSON goes on as it is stored: it stays bytes, neither decoded nor parsed.
+    connection.adapters.register_loader("json", ByteaBinaryLoader)
     connection.prepare_threshold = None
     row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
     if row is not None and row[0] == connection.info.backend_pid:

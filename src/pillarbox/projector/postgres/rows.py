@@ -23,14 +23,13 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
         event_type, aggregate_type, aggregate_id, aggregate_version, event_number, routing_key,
         schema_id, schema_version, occurred_at, metadata, content_type, payload, payload_bytes, _,
     ) = row  # fmt: skip
-    data = payload.encode() if payload is not None else payload_bytes
     envelope = _new(
         MessageEnvelope,
         (
             event_id,
             event_type,
             None,
-            data,
+            payload_bytes if payload is None else payload,
             content_type,
             topic,
             None if key == event_id else key,
@@ -44,7 +43,7 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
             schema_id,
             schema_version,
             routing_key,
-            NO_HEADERS if metadata == "{}" else _headers(metadata),
+            NO_HEADERS if metadata == b"{}" else _headers(metadata),
         ),
     )
     return _new(
@@ -64,6 +63,6 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
     )
 
 
-def _headers(metadata: str) -> Mapping[str, str]:
+def _headers(metadata: bytes) -> Mapping[str, str]:
     headers: dict[str, str] = orjson.loads(metadata)
     return headers

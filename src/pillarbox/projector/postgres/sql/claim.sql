@@ -1,11 +1,11 @@
--- Purpose: record the claim on events that were read, if the leases are held.
+-- Purpose: record the claim on events that were read, if the leases of their shards are held.
 -- Locks: none that others wait for.
 -- Index: the primary key of the leases.
 -- Its commit makes durable whatever the read saw: it sets synchronous_commit itself, and its WAL
 -- record follows those of the commits that were seen. Nothing is sent before it has returned.
 WITH held AS MATERIALIZED (
-    SELECT count(*) = cardinality(%(shards)s::integer[]) AS ok
-    FROM unnest(%(shards)s::integer[], %(epochs)s::bigint[]) AS mine(shard, epoch)
+    SELECT count(*) = cardinality(%(needed_shards)s::integer[]) AS ok
+    FROM unnest(%(needed_shards)s::integer[], %(needed_epochs)s::bigint[]) AS mine(shard, epoch)
     JOIN @{schema}outbox_lease AS l
         ON l.scope = %(scope)s AND l.shard = mine.shard AND l.epoch = mine.epoch
         AND l.member_id = %(member)s

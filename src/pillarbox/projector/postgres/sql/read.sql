@@ -56,8 +56,8 @@ SELECT
     small AS expired, NULL::float8 AS age, NULL::text AS event_type,
     NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::bigint AS aggregate_version,
     NULL::integer AS event_number, NULL::text AS routing_key, NULL::text AS schema_id,
-    NULL::integer AS schema_version, NULL::timestamptz AS occurred_at, NULL::text AS metadata,
-    NULL::text AS content_type, NULL::text AS payload, NULL::bytea AS payload_bytes,
+    NULL::integer AS schema_version, NULL::timestamptz AS occurred_at, NULL::json AS metadata,
+    NULL::text AS content_type, NULL::json AS payload, NULL::bytea AS payload_bytes,
     NULL::boolean AS large
 FROM header, batch
 UNION ALL
@@ -66,8 +66,8 @@ SELECT
     s.retry_count, s.seq > b.seq, b.event_id = s.id, s.expires_at <= now(),
     date_part('epoch', now() - s.created_at), s.event_type, s.aggregate_type,
     s.aggregate_id, s.aggregate_version, s.event_number, s.routing_key, s.schema_id,
-    s.schema_version, s.occurred_at, s.event_metadata::text, s.content_type,
-    CASE WHEN s.size <= %(share)s THEN s.payload::text END,
+    s.schema_version, s.occurred_at, s.event_metadata, s.content_type,
+    CASE WHEN s.size <= %(share)s THEN s.payload END,
     CASE WHEN s.size <= %(share)s THEN s.payload_bytes END,
     s.size > %(share)s
 FROM found AS s
