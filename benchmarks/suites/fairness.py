@@ -14,7 +14,7 @@ from benchmarks.backlog import Backlog, copy_of, create_template, postgres_serve
 from benchmarks.brokers import KafkaTopic
 from benchmarks.processes import run_side, running_side
 from benchmarks.report import Report, Row, at_most
-from pillarbox.outbox.shard import place_of, shard_of
+from pillarbox.event.shard import place_of, shard_of
 from pillarbox.servers import Kafka, Postgres
 
 ROUNDS: Final = 3

@@ -27,11 +27,20 @@ from pillarbox.uow.unit_of_work import SQLAlchemyUnitOfWork
 if TYPE_CHECKING:
     from pillarbox.bus.kafka import KafkaMessageBus
     from pillarbox.bus.nats import NatsMessageBus
+    from pillarbox.bus.pulsar import PulsarMessageBus
+    from pillarbox.bus.rabbitmq import RabbitMQMessageBus
+    from pillarbox.bus.redis import RedisMessageBus
 
 del _listeners, _tenants
 
 # Their clients are extras: imported when they are asked for.
-_BUSES: Final = {"KafkaMessageBus": "pillarbox.bus.kafka", "NatsMessageBus": "pillarbox.bus.nats"}
+_BUSES: Final = {
+    "KafkaMessageBus": "pillarbox.bus.kafka",
+    "NatsMessageBus": "pillarbox.bus.nats",
+    "PulsarMessageBus": "pillarbox.bus.pulsar",
+    "RabbitMQMessageBus": "pillarbox.bus.rabbitmq",
+    "RedisMessageBus": "pillarbox.bus.redis",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -60,6 +69,9 @@ __all__ = [
     "OutboxRecord",
     "Pillarbox",
     "PillarboxError",
+    "PulsarMessageBus",
+    "RabbitMQMessageBus",
+    "RedisMessageBus",
     "SQLAlchemyUnitOfWork",
     "SqlAlchemyOutbox",
     "SyncSqlAlchemyOutbox",

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
-from pillarbox.outbox.shard import place_of, shard_of
+from pillarbox.event.shard import place_of, shard_of
 from pillarbox.outbox.tables import (
     DEFAULT_SHARDS,
     outbox,

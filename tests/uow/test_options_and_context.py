@@ -7,9 +7,9 @@ import pytest
 
 from pillarbox import SQLAlchemyUnitOfWork, correlation, tenant, trace
 from pillarbox.errors import TenantMismatch, TenantRequired
+from pillarbox.event.shard import place_of
 from pillarbox.outbox.routing import AggregateTopics, TenantTopics
 from pillarbox.outbox.settings import CaptureSettings
-from pillarbox.outbox.shard import place_of
 from pillarbox.tenancy import Tenancy
 from tests.support.database import Database, on
 from tests.support.orders import Order, Plan

@@ -9,11 +9,24 @@ from pillarbox.bus.message_bus import MessageBus
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.rules import rules_for
 
-_CLIENTS: Final = {"kafka": "confluent_kafka", "nats": "nats"}
+_CLIENTS: Final = {
+    "kafka": "confluent_kafka",
+    "nats": "nats",
+    "pulsar": "pulsar",
+    "rabbitmq": "aio_pika",
+    "redis": "redis",
+}
+_NAMES: Final = {
+    "nats": "NatsMessageBus",
+    "pulsar": "PulsarMessageBus",
+    "rabbitmq": "RabbitMQMessageBus",
+    "redis": "RedisMessageBus",
+}
 
 
 def bus_from_url(url: str) -> MessageBus:
-    """Return the bus for `kafka://host:port[,host:port]`, `nats://…` or `memory://`.
+    """Return the bus of a URL: `kafka://host:port[,host:port]`, `nats://…`, `pulsar://…`,
+    `amqp://…`, `redis://…` or `memory://`.
 
     Clients of brokers are imported here and not before; nothing connects yet. Messages of errors
     never repeat the URL, which may hold a password.
@@ -22,12 +35,10 @@ def bus_from_url(url: str) -> MessageBus:
     if rules.name == "memory":
         return MemoryMessageBus()
     if "://" not in url or not url.partition("://")[2]:
-        raise InvalidConfig("bus", "names no server", f"write {rules.name}://host:port")
+        raise InvalidConfig("bus", "names no server", f"write {rules.schemes[0]}://host:port")
     if rules.name == "kafka":
         return _kafka(url)
-    if rules.name == "nats":
-        return _made("nats", "NatsMessageBus", lambda bus: bus(url))
-    raise InvalidConfig("bus", f"{rules.name} is not served yet", "use kafka:// or nats://")
+    return _made(rules.name, _NAMES[rules.name], lambda bus: bus(url))
 
 
 def _kafka(url: str) -> MessageBus:

@@ -77,7 +77,7 @@ KAFKA: Final = BusRules(
 )
 NATS: Final = BusRules("nats", ("nats", "tls"), (_ANY_TOPIC, _NATS_TOPIC), 1_048_576)
 RABBITMQ: Final = BusRules(
-    "rabbitmq", ("rabbitmq", "amqp", "amqps"), (_ANY_TOPIC, _RABBITMQ_TOPIC), 16_777_216
+    "rabbitmq", ("amqp", "amqps", "rabbitmq"), (_ANY_TOPIC, _RABBITMQ_TOPIC), 16_777_216
 )
 PULSAR: Final = BusRules("pulsar", ("pulsar",), (_ANY_TOPIC, _PULSAR_TOPIC), 5_242_880)
 # Redis takes 512 MB, but a stream entry lives in memory; 16 MiB is our choice.

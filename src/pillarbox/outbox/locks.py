@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from pillarbox.event.shard import gate_of
 from pillarbox.outbox.row import EventRow
-from pillarbox.outbox.shard import gate_of
 
 # Beyond this many keys a bulk closes its tenant's gate instead of taking a lock for each key:
 # the server's lock table is shared by all sessions and would overflow.

@@ -19,10 +19,10 @@ from pillarbox.event.rules import (
     check_time,
     check_topic,
 )
+from pillarbox.event.shard import place_of
 from pillarbox.outbox.new_event import UNSET, JsonText, Key, NewEvent
 from pillarbox.outbox.routing import Origin
 from pillarbox.outbox.settings import CaptureSettings
-from pillarbox.outbox.shard import place_of
 from pillarbox.tenancy import DEFAULT_TENANT
 
 # Room for what every message carries beside its own headers: id, type, tenant, versions, times.

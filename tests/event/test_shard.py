@@ -6,7 +6,7 @@ from typing import Final
 import psycopg
 import pytest
 
-from pillarbox.outbox.shard import gate_of, place_of, shard_of
+from pillarbox.event.shard import gate_of, place_of, shard_of
 from pillarbox.servers import Postgres
 
 GOLDEN: Final = (

@@ -1,7 +1,7 @@
 """Where a key belongs: a portable hash for its shard, and a number for its lock.
 
 The hash is the first two bytes of SHA-256 over tenant, NUL and key, in UTF-8: any language and
-plain SQL can compute it, and `tests/outbox/test_shard.py` holds golden vectors. It is stored with
+plain SQL can compute it, and `tests/event/test_shard.py` holds golden vectors. It is stored with
 each row and never changes; the shard is `hash & (count - 1)`, with the count kept in the
 database's settings row.
 """
