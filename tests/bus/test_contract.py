@@ -7,7 +7,7 @@ import pytest
 
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import ACCEPTED
-from tests.bus.rigs import Rig, ids, kinds, message, new_topic
+from tests.bus.rig import Rig, ids, kinds, message, new_topic
 
 ODD_BODIES = (
     b"",

@@ -13,7 +13,8 @@ from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import ACCEPTED, Accepted, Refused, Unavailable, Unknown
 from pillarbox.errors import InvalidConfig, InvalidTopic
 from pillarbox.servers import Kafka
-from tests.bus.rigs import KafkaRig, ids, message, new_topic
+from tests.bus.rig import ids, message, new_topic
+from tests.bus.rig_kafka import KafkaRig
 
 TOO_LARGE = b"x" * 5_000
 

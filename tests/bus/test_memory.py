@@ -2,7 +2,7 @@ from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import ACCEPTED, Refused, Unavailable, Unknown
 from pillarbox.event.rules import MEMORY
-from tests.bus.rigs import ids, kinds, message
+from tests.bus.rig import ids, kinds, message
 
 LOST = Unknown("ack-lost", "in this test")
 REFUSED = Refused("too-odd", "in this test")

@@ -10,7 +10,8 @@ from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.nats import NatsMessageBus
 from pillarbox.bus.outcome import ACCEPTED, Accepted, Refused, Unavailable, Unknown
 from pillarbox.servers import Nats
-from tests.bus.rigs import NatsRig, ids, message, new_topic
+from tests.bus.rig import ids, message, new_topic
+from tests.bus.rig_nats import NatsRig
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from pillarbox.bus.outcome import ACCEPTED
 from pillarbox.errors import BusUnreachable
 from pillarbox.servers import Server
 from pillarbox.servers.ports import LOOPBACK, free_ports
-from tests.bus.rigs import Rig, ids, kinds, message, new_topic, rig_for
+from tests.bus.rig import Rig, ids, kinds, message, new_topic
+from tests.bus.rigs import rig_for
 from tests.support.faultproxy import CLIENT, Drop, FaultProxy
 from tests.support.waiting import until
 

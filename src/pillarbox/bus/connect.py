@@ -25,10 +25,10 @@ _NAMES: Final = {
 
 
 def bus_from_url(url: str) -> MessageBus:
-    """Return the bus of a URL: `kafka://host:port[,host:port]`, `nats://…`, `pulsar://…`,
-    `amqp://…`, `redis://…` or `memory://`.
+    """Return the bus of a URL.
 
-    Clients of brokers are imported here and not before; nothing connects yet. Messages of errors
+    That is `kafka://host:port[,host:port]`, `nats://…`, `pulsar://…`, `amqp://…`, `redis://…` or
+    `memory://`. Clients of brokers are imported here and not before; nothing connects yet. Messages of errors
     never repeat the URL, which may hold a password.
     """
     rules = rules_for(url)
