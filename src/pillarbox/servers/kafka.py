@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pillarbox.servers.broker import Broker, Login
 from pillarbox.servers.custody import Command
 from pillarbox.servers.locate import KAFKA_VERSION, find_java, find_kafka
 from pillarbox.servers.ports import LOOPBACK
-from pillarbox.servers.server import Server
+from pillarbox.servers.tls import TlsFiles
 from pillarbox.servers.wire import ask
 
 _FORMAT_SECONDS: Final = 60.0
 _READY: Final = "Kafka Server started"
 _JAVA: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+PerfDisableSharedMem")
+_CLIENT: Final = "listener.name.client"
+_PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _LOGGING: Final = """\
 <Configuration status="ERROR">
   <Appenders>
@@ -29,14 +32,14 @@ _LOGGING: Final = """\
 """
 
 
-class Kafka(Server):
+class Kafka(Broker):
     """Kafka as one node that is broker and controller; topics are not created by themselves.
 
     Settings are those of `server.properties` and win over ours.
     """
 
     name = "kafka"
-    port_names = ("client", "controller")
+    port_names = ("client", "controller", "inner")
     ready_seconds = 90.0
     stop_seconds = 30.0
 
@@ -47,8 +50,10 @@ class Kafka(Server):
         memory: str = "512m",
         folder: Path | None = None,
         port: int | None = None,
+        tls: TlsFiles | None = None,
+        login: Login | None = None,
     ) -> None:
-        super().__init__(folder=folder, ports={} if port is None else {"client": port})
+        super().__init__(folder=folder, port=port, tls=tls, login=login)
         self._settings = dict(settings or {})
         self._memory = memory
         self._cluster = cluster_id(secrets.token_bytes(16))
@@ -64,6 +69,15 @@ class Kafka(Server):
     def bootstrap(self) -> str:
         """The `bootstrap.servers` of Kafka's own clients."""
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def inner(self) -> str:
+        """The `bootstrap.servers` of the node itself: in plain text, for everybody here."""
+        return f"{LOOPBACK}:{self._ports['inner']}" if self._secured else self.bootstrap
+
+    @property
+    def _secured(self) -> bool:
+        return self._tls is not None or self._login is not None
 
     def _locate(self) -> None:
         self._jars = find_kafka()
@@ -91,8 +105,8 @@ class Kafka(Server):
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"PLAINTEXT://{self.inner},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.inner}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.folder / "data"),
@@ -109,8 +123,46 @@ class Kafka(Server):
             # With the default session a killed node would be fenced for 15 s.
             "broker.session.timeout.ms": 2000,
             "broker.heartbeat.interval.ms": 500,
+            **(self._security(controller) if self._secured else {}),
             **self._settings,
         }
+
+    def _security(self, controller: str) -> dict[str, str | float]:
+        """Return the settings of a listener that asks for TLS, a login, or both.
+
+        The node talks to itself over another one, since it would refuse its own bad certificate.
+        """
+        ours, inner = f"CLIENT://{self.bootstrap}", f"PLAINTEXT://{self.inner}"
+        kind = ("SASL_" if self._login else "") + ("SSL" if self._tls else "PLAINTEXT")
+        made: dict[str, str | float] = {
+            "listeners": f"{ours},{inner},CONTROLLER://{controller}",
+            "advertised.listeners": f"{ours},{inner}",
+            "listener.security.protocol.map": (
+                f"CLIENT:{kind},PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            ),
+        }
+        if self._tls:
+            made |= {
+                f"{_CLIENT}.ssl.keystore.type": "PEM",
+                f"{_CLIENT}.ssl.keystore.location": str(self._keystore(self._tls)),
+                f"{_CLIENT}.ssl.truststore.type": "PEM",
+                f"{_CLIENT}.ssl.truststore.location": str(self._tls.authority),
+                f"{_CLIENT}.ssl.client.auth": "required" if self._tls.asks_client else "none",
+            }
+        if self._login:
+            user = f'user_{self._login.user}="{self._login.password}"'
+            made |= {
+                f"{_CLIENT}.sasl.enabled.mechanisms": "PLAIN",
+                f"{_CLIENT}.plain.sasl.jaas.config": f"{_PLAIN} required {user};",
+            }
+        return made
+
+    def _keystore(self, tls: TlsFiles) -> Path:
+        """Write key and certificate into one file, as Kafka wants them."""
+        store = self.folder / "keystore.pem"
+        store.touch(mode=0o600)
+        store.write_bytes(tls.key.read_bytes() + tls.certificate.read_bytes())
+        return store
 
     def _jvm(self, memory: str) -> tuple[str | Path, ...]:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}"
@@ -122,7 +174,7 @@ class Kafka(Server):
     def _probe(self) -> str | None:
         if _READY not in self._output():
             return None
-        answer = ask(self.port, _metadata_request(), _whole_response)
+        answer = ask(int(self.inner.rpartition(":")[2]), _metadata_request(), _whole_response)
         return KAFKA_VERSION if self._cluster.encode() in answer else None
 
 

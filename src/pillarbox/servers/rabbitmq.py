@@ -1,31 +1,54 @@
 """Run a RabbitMQ node with a port mapper of its own."""
 
+import base64
+import hashlib
+import json
 import re
 import secrets
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
+from pillarbox.servers.broker import Broker, Login
 from pillarbox.servers.custody import Command
 from pillarbox.servers.locate import find_rabbitmq
 from pillarbox.servers.ports import LOOPBACK
-from pillarbox.servers.server import Server
+from pillarbox.servers.tls import TlsFiles
 from pillarbox.servers.wire import ask
 
 _HELLO: Final = b"AMQP\x00\x00\x09\x01"
 _FRAME_END: Final = b"\xce"
 _HEADER: Final = 7
+_SALT: Final = 4
+_TCP: Final = "listeners.tcp.1 = {host}:{port}\n"
+_TLS: Final = """\
+listeners.tcp = none
+listeners.ssl.1 = {host}:{port}
+ssl_options.certfile = {certificate}
+ssl_options.keyfile = {key}
+ssl_options.cacertfile = {authority}
+ssl_options.verify = {verify}
+ssl_options.fail_if_no_peer_cert = {needs_client}
+"""
 
 
-class RabbitMq(Server):
-    """RabbitMQ with the user guest, without plugins."""
+class RabbitMq(Broker):
+    """RabbitMQ with the user guest or the one of a login, without plugins."""
 
     name = "rabbitmq"
     port_names = ("client", "distribution", "mapper")
     ready_seconds = 90.0
     stop_seconds = 30.0
 
-    def __init__(self, *, folder: Path | None = None, port: int | None = None) -> None:
-        super().__init__(folder=folder, ports={} if port is None else {"client": port})
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        port: int | None = None,
+        tls: TlsFiles | None = None,
+        login: Login | None = None,
+    ) -> None:
+        super().__init__(folder=folder, port=port, tls=tls, login=login)
         # The data folder carries the node's name, so a kept folder needs the same name again.
         self._node = "pillarbox" if folder else f"pillarbox-{secrets.token_hex(8)}"
         self._script = Path()
@@ -33,13 +56,30 @@ class RabbitMq(Server):
     @property
     def url(self) -> str:
         """The address for clients."""
-        return f"amqp://guest:guest@{LOOPBACK}:{self.port}/"
+        login = self._login or Login("guest", "guest")
+        user, password = quote(login.user, safe=""), quote(login.password, safe="")
+        return f"{'amqps' if self._tls else 'amqp'}://{user}:{password}@{LOOPBACK}:{self.port}/"
 
     def _locate(self) -> None:
         self._script = find_rabbitmq()
 
     def _prepare(self) -> None:
-        (self.folder / "rabbitmq.conf").touch()
+        config = _TCP.format(host=LOOPBACK, port=self.port)
+        if self._tls:
+            config = _TLS.format(
+                host=LOOPBACK,
+                port=self.port,
+                certificate=self._tls.certificate,
+                key=self._tls.key,
+                authority=self._tls.authority,
+                verify="verify_peer" if self._tls.asks_client else "verify_none",
+                needs_client=json.dumps(self._tls.asks_client),
+            )
+        if self._login:
+            users = self.folder / "users.json"
+            users.write_text(json.dumps(_definitions(self._login)), encoding="utf-8")
+            config += f"load_definitions = {users}\n"
+        (self.folder / "rabbitmq.conf").write_text(config, encoding="utf-8")
         (self.folder / "plugins").write_text("[].\n", encoding="ascii")
 
     def _command(self) -> Command:
@@ -49,8 +89,6 @@ class RabbitMq(Server):
             env={
                 "HOME": str(folder),
                 "RABBITMQ_NODENAME": f"{self._node}@localhost",
-                "RABBITMQ_NODE_IP_ADDRESS": LOOPBACK,
-                "RABBITMQ_NODE_PORT": str(self.port),
                 "RABBITMQ_DIST_PORT": str(self._ports["distribution"]),
                 "ERL_EPMD_PORT": str(self._ports["mapper"]),
                 "ERL_EPMD_ADDRESS": LOOPBACK,
@@ -68,11 +106,25 @@ class RabbitMq(Server):
 
     def _probe(self) -> str | None:
         # The first frame after the greeting names the cluster, which is called like its node.
-        start = ask(self.port, _HELLO, _whole_frame)
+        start = ask(self.port, _HELLO, _whole_frame, tls=self._tls)
         if f"{self._node}@".encode() not in start:
             return None
         found = re.search(rb"versionS....([\d.]+)", start, re.DOTALL)
         return found[1].decode() if found else None
+
+
+def _definitions(login: Login) -> dict[str, object]:
+    """Describe a user who may do everything; RabbitMQ reads this at every start."""
+    salt = secrets.token_bytes(_SALT)
+    digest = hashlib.sha256(salt + login.password.encode()).digest()
+    user = {
+        "name": login.user,
+        "password_hash": base64.b64encode(salt + digest).decode(),
+        "hashing_algorithm": "rabbit_password_hashing_sha256",
+        "tags": "administrator",
+    }
+    rights = {"user": login.user, "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    return {"vhosts": [{"name": "/"}], "users": [user], "permissions": [rights]}
 
 
 def _whole_frame(answer: bytes) -> bool:
