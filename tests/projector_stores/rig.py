@@ -1,6 +1,7 @@
 """One outbox with a store of either kind: rows to begin with, members, and what became of the rows."""
 
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -82,8 +83,8 @@ class Owner:
         self,
         limit: int = 100,
         *,
-        in_hand: Container[int] = (),
-        passed_over: Container[str] = (),
+        in_hand: AbstractSet[int] = frozenset(),
+        passed_over: Collection[str] = (),
     ) -> list[OutboxEvent]:
         """Claim until something comes or nothing is left: a store may take several steps."""
         for _ in range(50):
@@ -96,8 +97,8 @@ class Owner:
         self,
         limit: int = 100,
         *,
-        in_hand: Container[int] = (),
-        passed_over: Container[str] = (),
+        in_hand: AbstractSet[int] = frozenset(),
+        passed_over: Collection[str] = (),
         claim_id: UUID | None = None,
     ) -> Claimed:
         return await self.store.claim(

@@ -9,6 +9,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -184,8 +185,8 @@ class ClaimRequest(NamedTuple):
     claim_id: UUID
     epochs: Mapping[int, int]
     limit: int
-    in_hand: Container[int]
-    passed_over: Container[str] = ()
+    in_hand: AbstractSet[int]
+    passed_over: Collection[str] = ()
 
 
 class Claimed(NamedTuple):

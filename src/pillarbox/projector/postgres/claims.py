@@ -1,6 +1,7 @@
 """Claim events: read what is new and what waits, then commit the claim, on one connection."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,6 +21,9 @@ _SHRINK: Final = 3
 _SIZED_FOR: Final = 100
 _ANY_SIZE: Final = 2_147_483_647
 _LARGE: Final = 25  # the column of a row that tells of a payload that was left out
+_CLAIMED: Final = 7  # the column of the header that tells whether a claim was made
+# With so many events in hand there is no hurry; telling them all would cost more than it saves.
+_FEW: Final = 200
 _AGAIN: Final = Claimed((), more=True)
 _NOT_HELD: Final = Claimed((), more=False, held=False)
 
@@ -69,8 +73,36 @@ class Claims:
     ) -> Claimed:
         limit = max(1, request.limit >> self._shrunk)
         plan = self._reader.plan(since, limit, request.passed_over)
-        header, rows = await self._read(connection, request, plan)
-        _, _, snapshot, _, backend, _, _, _, _, fits, small, *_ = header
+        at_once = self._claims_at_once(request, plan)
+        in_hand = frozenset(request.in_hand) if at_once else request.in_hand
+        header, rows = await self._read(connection, request, plan, in_hand, at_once=at_once)
+        if (again := await self._unusable(connection, request, since, header, rows)) is not None:
+            return again
+        claimed = self._take(request, plan, Snapshot.parse(header[2]), rows, in_hand)
+        if claimed.events and not (
+            header[_CLAIMED] == 1
+            if at_once
+            else await self._claim(connection, request, claimed.events)
+        ):
+            # A lease is lost: what was read is not ours to send, and is read again if it is.
+            self._reader.lose(request.epochs)
+            return _NOT_HELD
+        return claimed
+
+    def _claims_at_once(self, request: ClaimRequest, plan: Plan) -> bool:
+        """Tell whether reading and claiming can be one statement."""
+        return not (plan.pairs or self._sized or self._by_row or len(request.in_hand) > _FEW)
+
+    async def _unusable(
+        self,
+        connection: Connection,
+        request: ClaimRequest,
+        since: Snapshot,
+        header: Row,
+        rows: Sequence[Row],
+    ) -> Claimed | None:
+        """Learn why what was read cannot be used, if it is so, and have it read differently."""
+        _, _, _, _, backend, _, _, _, _, fits, small, *_ = header
         if backend is None:
             # A backend that is new to us: what it calls new is not what we have not seen.
             self._reader.forget()
@@ -86,12 +118,7 @@ class Claims:
             self._sized = _SIZED_FOR
             return _AGAIN
         self._sized = max(0, self._sized - 1)
-        claimed = self._take(request, plan, Snapshot.parse(snapshot), rows)
-        if claimed.events and not await self._claim(connection, request, claimed.events):
-            # A lease is lost: what was read is not ours to send, and is read again if it is.
-            self._reader.lose(request.epochs)
-            return _NOT_HELD
-        return claimed
+        return None
 
     async def _claim(
         self, connection: Connection, request: ClaimRequest, events: Sequence[OutboxEvent]
@@ -100,9 +127,7 @@ class Claims:
         shards = sorted({event.shard for event in events})
         parameters = {
             **self._fixed,
-            "claim": request.claim_id,
-            "shards": array(request.epochs),
-            "epochs": array(request.epochs.values()),
+            **_claim_of(request),
             "needed_shards": array(shards),
             "needed_epochs": array(request.epochs[shard] for shard in shards),
             "seqs": array([event.seq for event in events]),
@@ -129,13 +154,10 @@ class Claims:
         plan: Plan,
         snapshot: Snapshot,
         rows: Sequence[Row],
+        in_hand: AbstractSet[int],
     ) -> Claimed:
         places = self._reader.digest(
-            plan,
-            snapshot,
-            rows,
-            in_hand=request.in_hand,
-            passed_over=request.passed_over,
+            plan, snapshot, rows, in_hand=in_hand, passed_over=request.passed_over
         )
         source = self._source
         ordered = self._ordered
@@ -145,16 +167,25 @@ class Claims:
         return Claimed(events, more=waiting, mixed=mixed)
 
     async def _read(
-        self, connection: Connection, request: ClaimRequest, plan: Plan
+        self,
+        connection: Connection,
+        request: ClaimRequest,
+        plan: Plan,
+        in_hand: AbstractSet[int],
+        *,
+        at_once: bool,
     ) -> tuple[Row, list[Row]]:
         rows_at_most = plan.fits + plan.quota * len(plan.pairs)
         share = _ANY_SIZE if self._sized or rows_at_most == 1 else self._bytes // rows_at_most
+        statement = "read_and_claim" if at_once else "read_sized" if self._sized else "read"
         cursor = connection.cursor(binary=True)
         await cursor.execute(
-            self._statements["read_sized" if self._sized else "read"],
+            self._statements[statement],
             {
                 **self._fixed,
-                "shards": array(request.epochs),
+                **_claim_of(request),
+                "in_hand": array(in_hand) if at_once else None,
+                "passed_over": array(request.passed_over),
                 "xmax": plan.since.xmax,
                 "xip": array(plan.since.open),
                 "fits": plan.fits,
@@ -196,6 +227,14 @@ class Claims:
         if header[3] is None:
             self._reader.forget()
         return Snapshot.parse(header[1]), pairs
+
+
+def _claim_of(request: ClaimRequest) -> dict[str, Any]:
+    return {
+        "claim": request.claim_id,
+        "shards": array(request.epochs),
+        "epochs": array(request.epochs.values()),
+    }
 
 
 def array(values: Iterable[object]) -> str:

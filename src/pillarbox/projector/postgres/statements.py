@@ -18,12 +18,16 @@ _MARK = """, marked AS (
     FROM claimed, unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id)
     WHERE o.tenant_id = e.tenant_id AND o.id = e.id
 )"""
-# The two forms of read.sql.
-_QUICK = {"@{gathered}": "NOT MATERIALIZED", "@{small}": "SELECT true AS small"}
+# The three forms of read.sql.
+_STREAMED = {"@{gathered}": "NOT MATERIALIZED", "@{small}": "SELECT true AS small"}
+_NO_CLAIM = {"@{claim}": "", "@{claimed}": "NULL::integer"}
+_QUICK = {**_STREAMED, **_NO_CLAIM}
 _SIZED = {
     "@{gathered}": "MATERIALIZED",
     "@{small}": "SELECT count(*) <= 1 OR sum(size) <= %(bytes)s AS small FROM found",
+    **_NO_CLAIM,
 }
+_CLAIMED = {**_STREAMED, "@{turns}": "", "@{claimed}": "(SELECT count(*)::integer FROM claimed)"}
 # The two forms of settling: by a list of one tenant's ids, which is quicker, or by pairs.
 _ONE_TENANT = {
     "@{from}": "",
@@ -44,6 +48,7 @@ _FENCED = (
 _FORMS = {
     "read": ("read", _QUICK),
     "read_sized": ("read", _SIZED),
+    "read_and_claim": ("read", _CLAIMED),
     "settle_sent": ("settle_sent", _ONE_TENANT),
     "settle_sent_many": ("settle_sent", _MANY_TENANTS),
     "settle_deleted": ("settle_deleted", _ONE_TENANT),
@@ -68,6 +73,8 @@ class Statements:
             text = _written(file)
             for variable, value in form.items():
                 text = text.replace(variable, value)
+            text = text.replace("@{turns}", _written("read_turns"))
+            text = text.replace("@{claim}", _written("read_claim"))
             text = text.replace("@{fenced}", _FENCED)
             text = text.replace("@{mark}", self._mark).replace("@{open}", self._open)
             text = text.replace("@{mask}", self._mask).replace("@{tenants}", self._tenants)

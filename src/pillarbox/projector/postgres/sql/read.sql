@@ -1,4 +1,5 @@
--- Purpose: read the next events: what has become claimable since a snapshot, and the turns.
+-- Purpose: read the next events: what has become claimable since a snapshot, and the turns
+--   (read_turns.sql), or claim it at once (read_claim.sql).
 -- Locks: none.
 -- Index: ix_outbox_txid for the feed, ix_outbox_claim for the turns, the primary key of the blocked
 --   keys. ORDER BY txid, also over a single value, keeps the planner from any other index or a scan.
@@ -32,27 +33,14 @@ WITH feed AS MATERIALIZED (
     FROM (SELECT count(*) AS rows, coalesce(sum(size), 0) AS bytes FROM feed) AS feed
 ), found AS @{gathered} (
     SELECT * FROM feed WHERE (SELECT fits FROM header)
-    UNION ALL
-    SELECT row.*, pair.turn::integer,
-        coalesce(pg_column_size(payload), pg_column_size(payload_bytes), 0)
-    FROM unnest(
-        %(pair_shards)s::integer[], %(pair_tenants)s::text[], %(pair_after)s::bigint[]
-    ) WITH ORDINALITY AS pair(shard, tenant_id, after, turn)
-    CROSS JOIN LATERAL (
-        SELECT o.* FROM @{schema}outbox AS o
-        WHERE o.status = 'NEW' AND o.set_aside IS NULL
-            AND (o.shard_hash & @{mask}) = pair.shard AND o.tenant_id = pair.tenant_id
-            AND o.seq > pair.after
-        ORDER BY o.seq LIMIT %(quota)s
-    ) AS row
-    WHERE (SELECT fits FROM header)
+    @{turns}
 ), batch AS MATERIALIZED (
     @{small}
-)
+)@{claim}
 SELECT
     NULL::bigint AS seq, NULL::integer AS shard, pg_current_snapshot()::text AS tenant_id,
     NULL::integer AS turn, current_setting(%(marker)s, true) AS key, NULL::text AS topic,
-    NULL::text AS id, NULL::integer AS attempts, NULL::boolean AS blocked, fits AS blocker,
+    NULL::text AS id, @{claimed} AS attempts, NULL::boolean AS blocked, fits AS blocker,
     small AS expired, NULL::float8 AS age, NULL::text AS event_type,
     NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::bigint AS aggregate_version,
     NULL::integer AS event_number, NULL::text AS routing_key, NULL::text AS schema_id,

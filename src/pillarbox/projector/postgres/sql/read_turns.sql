@@ -1,0 +1,15 @@
+-- Purpose: the part of read.sql that reads the backlog, some rows for each (shard, tenant).
+UNION ALL
+    SELECT row.*, pair.turn::integer,
+        coalesce(pg_column_size(payload), pg_column_size(payload_bytes), 0)
+    FROM unnest(
+        %(pair_shards)s::integer[], %(pair_tenants)s::text[], %(pair_after)s::bigint[]
+    ) WITH ORDINALITY AS pair(shard, tenant_id, after, turn)
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM @{schema}outbox AS o
+        WHERE o.status = 'NEW' AND o.set_aside IS NULL
+            AND (o.shard_hash & @{mask}) = pair.shard AND o.tenant_id = pair.tenant_id
+            AND o.seq > pair.after
+        ORDER BY o.seq LIMIT %(quota)s
+    ) AS row
+    WHERE (SELECT fits FROM header)
