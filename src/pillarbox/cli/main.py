@@ -2,6 +2,7 @@
 
 import click
 
+from pillarbox.cli.bus import bus
 from pillarbox.cli.dev import dev
 from pillarbox.cli.group import Group
 from pillarbox.cli.projector import projector
@@ -23,6 +24,7 @@ def main() -> None:
     """Deliver events reliably: transactional outbox, projector, inbox."""
 
 
+main.add_command(bus)
 main.add_command(dev)
 main.add_command(projector)
 main.add_command(schema)
