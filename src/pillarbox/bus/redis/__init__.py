@@ -1,0 +1,5 @@
+"""Redis Streams, through redis-py."""
+
+from pillarbox.bus.redis.bus import RedisMessageBus
+
+__all__ = ["RedisMessageBus"]

@@ -1,0 +1,91 @@
+"""The server behind the streams: make a missing stream, say what would lose events."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from redis.exceptions import ResponseError
+
+from pillarbox.bus.partition import partitions_of
+from pillarbox.bus.redis.connection import Connection
+from pillarbox.event.rules import REDIS, check_topic
+
+_GROUP: Final = "pillarbox-apply"
+_LOSES: Final = "loses acknowledged events"
+_UNSEEN: Final = (
+    "CONFIG or INFO is not allowed for this user: whether acknowledged events survive a crash "
+    "could not be seen"
+)
+_SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory-policy", "min-replicas-to-write")
+
+
+class Streams:
+    """The streams behind one connection."""
+
+    def __init__(self, connection: Connection, partitions: int | None) -> None:
+        self._connection = connection
+        self._partitions = partitions
+
+    async def create(self, topics: Sequence[str]) -> list[str]:
+        """Make the streams that are missing; return their names."""
+        made = []
+        for topic in topics:
+            for stream in partitions_of(check_topic(topic, REDIS), self._partitions):
+                if await self._connection.ask("TYPE", stream) == "none":
+                    await self._create(stream)
+                    made.append(stream)
+        return made
+
+    async def weaknesses(self, replicas: int) -> list[str]:
+        """Say what would lose acknowledged messages, as far as this user may see it."""
+        try:
+            settings = await self._settings()
+            facts = await self._facts()
+        except ResponseError:
+            return [_UNSEEN]
+        return [*_of_disk(settings), *_of_replicas(settings, facts, replicas)]
+
+    async def _create(self, stream: str) -> None:
+        # A group makes an empty stream; an entry, though deleted at once, might be read.
+        ask = self._connection.ask
+        await ask("XGROUP", "CREATE", stream, _GROUP, "$", "MKSTREAM")
+        await ask("XGROUP", "DESTROY", stream, _GROUP)
+
+    async def _settings(self) -> Mapping[str, str]:
+        found = {}
+        for name in _SETTINGS:
+            pair = await self._connection.ask("CONFIG", "GET", name)
+            found[name] = pair[1] if pair else ""
+        return found
+
+    async def _facts(self) -> Mapping[str, str]:
+        lines = (await self._connection.ask("INFO", "replication")).splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _of_disk(settings: Mapping[str, str]) -> list[str]:
+    said = []
+    if settings["appendonly"] != "yes":
+        said.append(f"appendonly is {settings['appendonly']}: a restart {_LOSES}")
+    elif settings["appendfsync"] != "always":
+        said.append(
+            f"appendfsync is {settings['appendfsync']}, not always: a crash of the machine {_LOSES}"
+        )
+    if settings["maxmemory-policy"].startswith("allkeys-"):
+        said.append(
+            f"maxmemory-policy is {settings['maxmemory-policy']}: a full memory evicts whole "
+            "streams; noeviction makes events wait instead"
+        )
+    return said
+
+
+def _of_replicas(settings: Mapping[str, str], facts: Mapping[str, str], wanted: int) -> list[str]:
+    if facts.get("role") == "slave":
+        return ["the server is a replica: it takes no messages"]
+    connected = int(facts.get("connected_slaves", 0))
+    if connected < wanted:
+        return [f"{connected} of {wanted} replicas are connected: nothing is accepted"]
+    if not connected:
+        return [f"no replica is connected: a lost disk {_LOSES}"]
+    if not wanted and settings["min-replicas-to-write"] == "0":
+        return [f"neither replicas= nor min-replicas-to-write asks for copies: a failover {_LOSES}"]
+    return []
