@@ -1,0 +1,5 @@
+"""RabbitMQ, through aiormq."""
+
+from pillarbox.bus.rabbitmq.bus import RabbitMQMessageBus
+
+__all__ = ["RabbitMQMessageBus"]

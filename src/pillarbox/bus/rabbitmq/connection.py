@@ -1,0 +1,132 @@
+"""One connection to RabbitMQ, with the channel that publishes over it."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiormq import Connection as Client
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
+from yarl import URL
+
+from pillarbox.bus.handover import CLOSED, DISCONNECTED
+from pillarbox.bus.outcome import PublishOutcome
+from pillarbox.bus.rabbitmq.channel import PublishingChannel
+from pillarbox.errors import InvalidConfig
+
+_log = logging.getLogger("pillarbox.bus.rabbitmq")
+
+_SCHEMES: Final = {"amqp": "amqp", "rabbitmq": "amqp", "amqps": "amqps"}
+_HEARTBEAT_SECONDS: Final = 5
+_CLOSE_SECONDS: Final = 2.0
+_FIRST_NUMBER: Final = 1
+
+
+def address_of(url: str) -> URL:
+    """Return the address that the client is given, or raise without repeating a password."""
+    scheme, _, rest = url.partition("://")
+    remedy = "write amqp://user:password@host:port/vhost, or amqps://…"
+    if scheme.lower() not in _SCHEMES:
+        raise InvalidConfig("bus", "is no address of RabbitMQ", remedy)
+    try:
+        address = URL(f"{_SCHEMES[scheme.lower()]}://{rest}")
+    except ValueError:
+        raise InvalidConfig("bus", "is no address that can be read", remedy) from None
+    if not address.host:
+        raise InvalidConfig("bus", "names no server", remedy)
+    # A broker that says nothing for three of them is gone.
+    return address.update_query({"heartbeat": str(_HEARTBEAT_SECONDS)} | dict(address.query))
+
+
+class Connection:
+    """A connection; when its channel is closed, a new one is opened on it."""
+
+    def __init__(self, address: URL, exchange: str, options: Mapping[str, Any]) -> None:
+        self._transport = _Transport(
+            TLSTransportFactory() if address.scheme == "amqps" else TCPTransportFactory()
+        )
+        properties = {"connection_name": "pillarbox", **options.get("client_properties", {})}
+        self._client = Client(
+            address,
+            **{**options, "client_properties": properties},
+            transport_factory=self._transport,
+        )
+        self._exchange = exchange
+        self._channel: PublishingChannel | None = None
+        self.ended = False
+
+    @property
+    def client(self) -> Client:
+        """The client of aiormq, for exchanges and queues."""
+        return self._client
+
+    async def open(self) -> None:
+        """Connect, or raise within the caller's limit."""
+        await self._client.connect()
+        self._client.closing.add_done_callback(self._broken)
+
+    async def channel(self) -> tuple[PublishingChannel, bool]:
+        """Return the channel that takes messages, and whether it is new."""
+        if self._channel is not None and not self._channel.ended:
+            return self._channel, False
+        limit = None if self._channel is None else self._channel.size_limit
+        taken = self._client.channels
+        number = next(number for number in itertools.count(_FIRST_NUMBER) if number not in taken)
+        made = PublishingChannel(
+            self._client, number, self._transport.opened, self._exchange, limit
+        )
+        self._client.channels[number] = made
+        await made.open()
+        self._channel = made
+        return made, True
+
+    def end(self, rest: PublishOutcome) -> None:
+        """Give every message without an answer this one and use the connection no more."""
+        self.ended = True
+        if self._channel is not None:
+            self._channel.end(rest)
+
+    async def close(self) -> None:
+        """Let go of the client within a limit."""
+        self.end(CLOSED)
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._client.close()
+        except TimeoutError:
+            _log.warning("rabbitmq_close_timed_out")
+        finally:
+            # A broker that reads no more would keep the socket open; what it holds is not wanted.
+            self._transport.abort()
+
+    def _broken(self, _: asyncio.Future[None]) -> None:
+        if not self.ended:
+            _log.warning("rabbitmq_disconnected")
+        self.end(DISCONNECTED)
+
+
+class _Transport(TransportFactory):
+    """Connect as the client does, and keep the writer."""
+
+    def __init__(self, factory: TransportFactory) -> None:
+        self._factory = factory
+        self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def opened(self) -> asyncio.StreamWriter:
+        """The writer of the connection, once it stands."""
+        if self._writer is None:
+            raise ConnectionError("the connection does not stand")
+        return self._writer
+
+    async def create(
+        self, url: URL, **kwargs: Any
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open the socket."""
+        reader, self._writer = await self._factory.create(url, **kwargs)
+        return reader, self._writer
+
+    def abort(self) -> None:
+        """Close the socket at once, whatever it still holds."""
+        if self._writer is not None:
+            self._writer.transport.abort()
