@@ -1,5 +1,8 @@
 """Run a standalone Pulsar."""
 
+import base64
+import hashlib
+import hmac
 import http.client
 import json
 import secrets
@@ -8,10 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pillarbox.servers.broker import Broker, Login
 from pillarbox.servers.custody import Command
+from pillarbox.servers.errors import ServerFailed
 from pillarbox.servers.locate import PULSAR_VERSION, find_java, find_pulsar
 from pillarbox.servers.ports import LOOPBACK
-from pillarbox.servers.server import Server
+from pillarbox.servers.tls import TlsFiles
 
 _ASK_SECONDS: Final = 10.0
 _OPENED: Final = (
@@ -28,6 +33,8 @@ _DRIVERS: Final = (
     f"-Dbookkeeper.metadata.bookie.drivers={_METADATA}BookieDriver",
     f"-Dbookkeeper.metadata.client.drivers={_METADATA}ClientDriver",
 )
+_PROVIDERS: Final = "org.apache.pulsar.broker.authentication"
+_PLUGINS: Final = "org.apache.pulsar.client.impl.auth"
 _JAVA: Final = (
     "-Xms256m",
     "-XX:MaxDirectMemorySize=768m",
@@ -51,14 +58,15 @@ _LOGGING: Final = """\
 """
 
 
-class Pulsar(Server):
+class Pulsar(Broker):
     """Pulsar with one bookie; it deduplicates and writes to disk before it acknowledges.
 
-    Settings are those of `standalone.conf` and win over ours.
+    Settings are those of `standalone.conf` and win over ours. A login's password is what signs the
+    tokens that clients show.
     """
 
     name = "pulsar"
-    port_names = ("client", "web", "bookie")
+    port_names = ("client", "web", "bookie", "inner")
     ready_seconds = 100.0
     stop_seconds = 30.0
 
@@ -69,8 +77,10 @@ class Pulsar(Server):
         memory: str = "768m",
         folder: Path | None = None,
         port: int | None = None,
+        tls: TlsFiles | None = None,
+        login: Login | None = None,
     ) -> None:
-        super().__init__(folder=folder, ports={} if port is None else {"client": port})
+        super().__init__(folder=folder, port=port, tls=tls, login=login)
         self._settings = dict(settings or {})
         self._memory = memory
         # Its metadata carry the cluster's name, so a kept folder needs the same name again.
@@ -81,7 +91,21 @@ class Pulsar(Server):
     @property
     def url(self) -> str:
         """The address for clients."""
-        return f"pulsar://{LOOPBACK}:{self.port}"
+        return f"{'pulsar+ssl' if self._tls else 'pulsar'}://{LOOPBACK}:{self.port}"
+
+    @property
+    def inner_url(self) -> str:
+        """The address for the broker itself, always in plain text."""
+        return f"pulsar://{LOOPBACK}:{self._ports['inner'] if self._tls else self.port}"
+
+    @property
+    def token(self) -> str:
+        """The token of the user who is let in."""
+        if self._login is None:
+            raise ServerFailed(self.name, "asks for no token")
+        head, body = _part({"alg": "HS256"}), _part({"sub": self._login.user})
+        signature = hmac.digest(_signing_key(self._login), f"{head}.{body}".encode(), "sha256")
+        return f"{head}.{body}.{_base64url(signature)}"
 
     @property
     def admin_url(self) -> str:
@@ -126,7 +150,31 @@ class Pulsar(Server):
             "dbStorage_writeCacheMaxSizeMb": 64,
             "dbStorage_readAheadCacheMaxSizeMb": 32,
             "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            **(self._transport(self._tls) if self._tls else {}),
+            **(self._tokens(self._login) if self._login else {}),
             **self._settings,
+        }
+
+    def _transport(self, tls: TlsFiles) -> dict[str, str | float]:
+        return {
+            # The broker talks to itself in plain text: it would refuse its own bad certificate.
+            "brokerServicePort": self._ports["inner"],
+            "brokerServicePortTls": self.port,
+            "tlsCertificateFilePath": str(tls.certificate),
+            "tlsKeyFilePath": str(tls.key),
+            "tlsTrustCertsFilePath": str(tls.authority),
+            "tlsRequireTrustedClientCertOnConnect": json.dumps(tls.asks_client),
+        }
+
+    def _tokens(self, login: Login) -> dict[str, str | float]:
+        key = base64.b64encode(_signing_key(login)).decode()
+        return {
+            "authenticationEnabled": "true",
+            "authenticationProviders": f"{_PROVIDERS}.AuthenticationProviderToken",
+            "tokenSecretKey": f"data:;base64,{key}",
+            "superUserRoles": login.user,
+            "brokerClientAuthenticationPlugin": f"{_PLUGINS}.AuthenticationToken",
+            "brokerClientAuthenticationParameters": f"token:{self.token}",
         }
 
     def _command(self) -> Command:
@@ -153,7 +201,20 @@ class Pulsar(Server):
         # Not urllib, which would ask a proxy of the environment.
         connection = http.client.HTTPConnection(LOOPBACK, self._ports["web"], timeout=_ASK_SECONDS)
         try:
-            connection.request("GET", path)
+            rights = {"Authorization": f"Bearer {self.token}"} if self._login else {}
+            connection.request("GET", path, headers=rights)
             return connection.getresponse().read()
         finally:
             connection.close()
+
+
+def _signing_key(login: Login) -> bytes:
+    return hashlib.sha256(login.password.encode()).digest()
+
+
+def _part(content: dict[str, str]) -> str:
+    return _base64url(json.dumps(content).encode())
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
