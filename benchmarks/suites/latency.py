@@ -1,7 +1,8 @@
 """From commit to the broker's acknowledgement, with wake-ups from another process.
 
 Kafka, and the projector's settings of the throughput suites. The clock starts when the writer's
-commit has returned, and stops when the bus has answered for the event's batch.
+commit has returned, and stops when the bus has answered for the event's batch. The broker is warm, as
+one that has run for a while.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ async def run(report: Report, rounds: int) -> None:
         report.servers |= {"PostgreSQL": postgres.version, "Kafka": kafka.version}
         broker = KafkaTopic(kafka)
         create_template(postgres, "empty")
-        await broker.start_afresh()
+        await broker.warm_up()
         for rate in SECONDS:
             measure = f"{rate:,} events/s"
             if report.wants(measure):
