@@ -1,8 +1,8 @@
 """A bus in memory, for tests: it keeps what it accepted and fails as it is told."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pillarbox.bus.handover import HELD_BACK
 from pillarbox.bus.message_bus import Capabilities
@@ -31,14 +31,16 @@ class MemoryMessageBus:
         bus = MemoryMessageBus()
         bus.fail_with({"0190…"}, Unknown("ack-lost", "in this test"), store=True)
 
-    `messages` is the log of what was stored. A message whose key failed earlier in the same call is
-    held back, as every bus does where it matters.
+    `messages` is the log of what was stored. A message whose key failed earlier in the same call, or
+    after its own call was made, is held back, as every bus does where it matters.
     """
 
     def __init__(self, capabilities: Capabilities | None = None) -> None:
         self._capabilities = capabilities or Capabilities(MEMORY, pipelines_keys=True)
         self._failures: list[Failure] = []
         self._ids: set[tuple[str, str]] = set()
+        self._calls = 0
+        self._stopped: dict[tuple[str | None, str], int] = {}
         self._open = True
         self.messages: list[MessageEnvelope] = []
         self.topics: list[str] = []
@@ -74,22 +76,13 @@ class MemoryMessageBus:
         self._open = True
         return ()
 
-    async def publish(
+    def publish(
         self, batch: Sequence[MessageEnvelope], *, one_by_one: bool = False
-    ) -> Sequence[PublishOutcome]:
+    ) -> Coroutine[Any, Any, Sequence[PublishOutcome]]:
         """Take a batch as it was told to."""
         del one_by_one
-        if not self._open:
-            return [_CLOSED] * len(batch)
-        stopped: set[tuple[str | None, str]] = set()
-        outcomes: list[PublishOutcome] = []
-        for message in batch:
-            lane = None if message.key is None else (message.topic, message.key)
-            outcome = HELD_BACK if lane in stopped else self._take(message)
-            if lane is not None and not isinstance(outcome, Accepted):
-                stopped.add(lane)
-            outcomes.append(outcome)
-        return outcomes
+        self._calls += 1
+        return self._publish(batch, self._calls)
 
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:
         """Remember topics; return those that are new."""
@@ -100,6 +93,20 @@ class MemoryMessageBus:
     async def close(self) -> None:
         """Take no more messages."""
         self._open = False
+
+    async def _publish(
+        self, batch: Sequence[MessageEnvelope], call: int
+    ) -> Sequence[PublishOutcome]:
+        if not self._open:
+            return [_CLOSED] * len(batch)
+        outcomes: list[PublishOutcome] = []
+        for message in batch:
+            lane = None if message.key is None else (message.topic, message.key)
+            held = lane is not None and call <= self._stopped.get(lane, 0)
+            outcomes.append(HELD_BACK if held else self._take(message))
+            if lane is not None and not isinstance(outcomes[-1], Accepted):
+                self._stopped[lane] = self._calls  # Whoever called before now did not know of it.
+        return outcomes
 
     def _take(self, message: MessageEnvelope) -> PublishOutcome:
         failure = next((found for found in self._failures if found.concerns(message)), None)

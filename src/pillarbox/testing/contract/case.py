@@ -1,0 +1,53 @@
+"""What the tests of the contract share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.testing.messages import message
+from pillarbox.testing.rig import BusRig
+
+RECOVERY: Final = 60.0
+_PAUSE: Final = 0.05
+
+
+class BusCase:
+    """A bus that is closed when its test ends."""
+
+    pytestmark = pytest.mark.asyncio
+
+    @pytest_asyncio.fixture
+    async def bus(self, rig: BusRig) -> AsyncIterator[MessageBus]:
+        """A bus that has not started."""
+        made = rig.bus()
+        yield made
+        await made.close()
+
+
+def accepted(
+    batch: Sequence[MessageEnvelope], outcomes: Sequence[PublishOutcome]
+) -> list[MessageEnvelope]:
+    """Return the messages of a batch that were accepted."""
+    answers = zip(batch, outcomes, strict=True)
+    return [sent for sent, outcome in answers if isinstance(outcome, Accepted)]
+
+
+def blamed(outcome: PublishOutcome) -> bool:
+    """Tell whether a message was refused for certain, which counts as an attempt."""
+    return isinstance(outcome, Refused) and outcome.certain
+
+
+async def accepted_again(bus: MessageBus, topic: str) -> None:
+    """Wait until a topic takes messages, as the projector does."""
+    try:
+        async with asyncio.timeout(RECOVERY):
+            while not isinstance((await bus.publish([message(topic)]))[0], Accepted):  # noqa: ASYNC110 - a server, no task
+                await asyncio.sleep(_PAUSE)
+    except TimeoutError:
+        pytest.fail(f"no message was accepted again within {RECOVERY:.0f} s")
