@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +32,7 @@ class Claimant:
     epochs: dict[int, int]
     writer: psycopg.Connection
     waits: bool
-    passed_over: Container[str] = ()
+    passed_over: Collection[str] = ()
     batch: int = BATCH
     _next: int = 1
 
@@ -75,7 +75,7 @@ class Claimant:
 
 @asynccontextmanager
 async def claimant(
-    url: str, *, waits: bool = False, passed_over: Container[str] = ()
+    url: str, *, waits: bool = False, passed_over: Collection[str] = ()
 ) -> AsyncIterator[Claimant]:
     """Own all shards of a database; with `waits` the rows to claim are there already."""
     member_id = uuid4()
