@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any, Final
 
@@ -81,8 +82,7 @@ class RedisMessageBus:
                 f"max_length is {self._max_length:,}: older events are removed, read or not"
             )
         try:
-            async with asyncio.timeout(self._seconds), self._connections.lent() as connection:
-                streams = Streams(connection, self._partitions)
+            async with asyncio.timeout(self._seconds), self._streams() as streams:
                 return [*said, *await streams.weaknesses(self._replicas)]
         except _FAILURES as error:
             raise BusUnreachable(self._address.shown, reason_of(error)) from error
@@ -109,8 +109,8 @@ class RedisMessageBus:
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:
         """Create the streams that are missing."""
         try:
-            async with asyncio.timeout(self._seconds), self._connections.lent() as connection:
-                return await Streams(connection, self._partitions).create(topics)
+            async with asyncio.timeout(self._seconds), self._streams() as streams:
+                return await streams.create(topics)
         except _FAILURES as error:
             raise BusUnreachable(self._address.shown, reason_of(error)) from error
 
@@ -132,3 +132,6 @@ class RedisMessageBus:
                 return [unreachable(error)] * len(batch)
             return exchange.outcomes(NO_ANSWER if isinstance(error, TimeoutError) else None)
         return exchange.outcomes()
+
+    def _streams(self) -> AbstractAsyncContextManager[Streams]:
+        return Streams.reached(self._address.connection, self._partitions)

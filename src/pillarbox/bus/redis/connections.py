@@ -61,7 +61,7 @@ class Connections:
         return await self._opened()
 
     async def _opened(self) -> Connection:
-        connection = Connection(self._make)
+        connection = Connection(self._make())
         try:
             async with asyncio.timeout(self._seconds):
                 await connection.open()

@@ -46,11 +46,7 @@ class Exchange:
         if self._replicas and not await self._replicas_answer(connection):
             return
         self._connection = connection
-        await connection.send(self._commands(connection.bulk_limit))
-        expected = len(self._sent) + bool(self._replicas)
-        while self._answered < expected:
-            for answer in await connection.answers():
-                self._take(answer, connection)
+        await connection.exchange(self._commands(connection.bulk_limit), self._take)
 
     def outcomes(self, rest: PublishOutcome | None = None) -> list[PublishOutcome]:
         """Return the answers; messages without one get `rest`, or what the connection says."""
@@ -64,10 +60,15 @@ class Exchange:
 
     async def _replicas_answer(self, connection: Connection) -> bool:
         # While too few replicas follow, each new attempt would only store one more copy.
-        found = await connection.ask("WAIT", str(self._replicas), str(_LOOK_MILLISECONDS))
-        if found >= self._replicas:
+        found: list[bytes] = []
+        await connection.exchange([_wait(self._replicas, _LOOK_MILLISECONDS)], found.append)
+        count = _counted(found[0])
+        if count is not None and count >= self._replicas:
             return True
-        self._outcomes = [replicas_missing(found, self._replicas)] * len(self._batch)
+        problem = (
+            outcome_of(found[0], None) if count is None else replicas_missing(count, self._replicas)
+        )
+        self._outcomes = [problem] * len(self._batch)
         return False
 
     def _commands(self, bulk_limit: int) -> Iterator[bytes]:
@@ -81,16 +82,24 @@ class Exchange:
                 yield command
         if self._replicas:
             left = self._deadline - asyncio.get_running_loop().time()
-            milliseconds = max(1, int(left * _WAIT_BY * 1000))  # none at all would mean for ever
-            yield b"WAIT %d %d\r\n" % (self._replicas, milliseconds)
+            # None at all would mean for ever.
+            yield _wait(self._replicas, max(1, int(left * _WAIT_BY * 1000)))
 
-    def _take(self, answer: bytes, connection: Connection) -> None:
+    def _take(self, answer: bytes) -> None:
         if self._answered == len(self._sent):
-            self._replicated = answer[:1] == b":" and int(answer[1:]) >= self._replicas
-        else:
-            place = self._sent[self._answered]
-            outcome = outcome_of(answer, self._batch[place].topic)
-            self._outcomes[place] = outcome
-            if outcome is not ACCEPTED and is_worn_out(outcome):
-                connection.worn_out = True
+            self._replicated = (_counted(answer) or 0) >= self._replicas
+            return
+        place = self._sent[self._answered]
         self._answered += 1
+        outcome = outcome_of(answer, self._batch[place].topic)
+        self._outcomes[place] = outcome
+        if outcome is not ACCEPTED and self._connection is not None:
+            self._connection.worn_out |= is_worn_out(outcome)
+
+
+def _wait(replicas: int, milliseconds: int) -> bytes:
+    return b"WAIT %d %d\r\n" % (replicas, milliseconds)
+
+
+def _counted(answer: bytes) -> int | None:
+    return int(answer[1:]) if answer[:1] == b":" else None

@@ -9,6 +9,8 @@ from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable
 NIL: Final = b"$-1"
 _ERROR: Final = 0x2D  # -
 _PROTOCOL: Final = "Protocol error"
+_TOO_LONG: Final = "invalid bulk length"
+_BROKEN: Final = "protocol-error"
 
 # The whole server takes no messages; nothing was stored.
 _BUS_UNAVAILABLE: Final = frozenset(
@@ -26,7 +28,7 @@ _BUS_UNAVAILABLE: Final = frozenset(
     }
 )
 # Another connection may find a server that is writable, or credentials that are valid again.
-_WORN_OUT: Final = frozenset({"LOADING", "MASTERDOWN", "NOAUTH", "READONLY", "WRONGPASS"})
+_WORN_OUT: Final = frozenset({"LOADING", "MASTERDOWN", "NOAUTH", "READONLY", "WRONGPASS", _BROKEN})
 _CODES: Final = (
     (redis.exceptions.AuthenticationError, "unauthorised"),
     (redis.exceptions.NoPermissionError, "NOPERM"),
@@ -42,7 +44,8 @@ def outcome_of(answer: bytes, topic: str | None) -> PublishOutcome:
         return ACCEPTED
     code, _, reason = answer[1:].decode(errors="replace").partition(" ")
     if reason.startswith(_PROTOCOL):
-        return Refused("message-too-large", reason)
+        too_long = _TOO_LONG in reason
+        return Refused("message-too-large", reason) if too_long else Unavailable(_BROKEN, reason)
     if code in _BUS_UNAVAILABLE or (code == "NOPERM" and " key" not in reason):
         return Unavailable(code, reason)
     # An error to an XADD has stored nothing: the stream's key is another thing, forbidden, or moved.

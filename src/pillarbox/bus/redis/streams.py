@@ -1,12 +1,13 @@
 """The server behind the streams: make a missing stream, say what would lose events."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Self
 
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from pillarbox.bus.partition import partitions_of
-from pillarbox.bus.redis.connection import Connection
 from pillarbox.event.rules import REDIS, check_topic
 
 _GROUP: Final = "pillarbox-apply"
@@ -19,18 +20,31 @@ _SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory-policy", "min-replic
 
 
 class Streams:
-    """The streams behind one connection."""
+    """The streams behind one connection, which the client's own calls use."""
 
-    def __init__(self, connection: Connection, partitions: int | None) -> None:
-        self._connection = connection
+    def __init__(self, client: AbstractConnection, partitions: int | None) -> None:
+        self._client: Any = client  # Its parts have no types.
         self._partitions = partitions
+
+    @classmethod
+    @asynccontextmanager
+    async def reached(
+        cls, make: Callable[[], AbstractConnection], partitions: int | None
+    ) -> AsyncIterator[Self]:
+        """Connect for a few questions; the caller sets the limit."""
+        client: Any = make()
+        try:
+            await client.connect()
+            yield cls(client, partitions)
+        finally:
+            await client.disconnect(nowait=True)
 
     async def create(self, topics: Sequence[str]) -> list[str]:
         """Make the streams that are missing; return their names."""
         made = []
         for topic in topics:
             for stream in partitions_of(check_topic(topic, REDIS), self._partitions):
-                if await self._connection.ask("TYPE", stream) == "none":
+                if await self._ask("TYPE", stream) == "none":
                     await self._create(stream)
                     made.append(stream)
         return made
@@ -46,19 +60,22 @@ class Streams:
 
     async def _create(self, stream: str) -> None:
         # A group makes an empty stream; an entry, though deleted at once, might be read.
-        ask = self._connection.ask
-        await ask("XGROUP", "CREATE", stream, _GROUP, "$", "MKSTREAM")
-        await ask("XGROUP", "DESTROY", stream, _GROUP)
+        await self._ask("XGROUP", "CREATE", stream, _GROUP, "$", "MKSTREAM")
+        await self._ask("XGROUP", "DESTROY", stream, _GROUP)
+
+    async def _ask(self, *words: str) -> Any:
+        await self._client.send_command(*words)
+        return await self._client.read_response()
 
     async def _settings(self) -> Mapping[str, str]:
         found = {}
         for name in _SETTINGS:
-            pair = await self._connection.ask("CONFIG", "GET", name)
+            pair = await self._ask("CONFIG", "GET", name)
             found[name] = pair[1] if pair else ""
         return found
 
     async def _facts(self) -> Mapping[str, str]:
-        lines = (await self._connection.ask("INFO", "replication")).splitlines()
+        lines = (await self._ask("INFO", "replication")).splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
 

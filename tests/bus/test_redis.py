@@ -1,0 +1,289 @@
+"""What only Redis does: its streams, its fields, its partitions and its limits."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis as Client
+
+from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, Unavailable, Unknown
+from pillarbox.bus.partition import partition_for
+from pillarbox.bus.redis import RedisMessageBus
+from pillarbox.bus.redis.outcomes import outcome_of
+from pillarbox.errors import BusUnreachable, InvalidConfig
+from pillarbox.servers import Redis
+from pillarbox.servers.ports import LOOPBACK
+from tests.bus.rig import ids, kinds, message, new_topic
+from tests.bus.rig_redis import TOO_LARGE, RedisRig
+from tests.support.faultproxy import SERVER, AfterBytes, Cut, FaultProxy, Rule
+from tests.support.waiting import until
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+async def bus(redis_server: Redis) -> AsyncIterator[MessageBus]:
+    made = RedisMessageBus(redis_server.url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def client(redis_server: Redis) -> AsyncIterator[Any]:
+    async with Client.from_url(redis_server.url, decode_responses=True) as made:
+        yield made
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server seem to be on another machine."""
+    monkeypatch.setattr("pillarbox.bus.redis.bus.all_loopback", lambda _: False)
+
+
+async def test_an_entry_has_the_body_the_key_and_each_header_as_a_field(
+    bus: MessageBus, client: Any
+) -> None:
+    topic = new_topic()
+    sent = message(topic, 7, data=b"body", headers={"x": "y"})
+
+    assert await bus.publish([sent]) == [ACCEPTED]
+
+    [(_, fields)] = await client.xrange(topic)
+    assert (fields["data"], fields["key"], fields["x"]) == ("body", "order-7", "y")
+    assert (fields["ce_id"], fields["event_id"]) == (sent.event_id, sent.event_id)
+    assert (fields["ce_type"], fields["ce_specversion"]) == ("OrderPaid", "1.0")
+
+
+async def test_what_is_not_there_has_no_field(bus: MessageBus, client: Any) -> None:
+    topic = new_topic()
+
+    assert await bus.publish([message(topic, data=None, key=None)]) == [ACCEPTED]
+
+    [(_, fields)] = await client.xrange(topic)
+    assert not {"data", "key", "content-type"} & set(fields)
+
+
+async def test_headers_named_like_the_body_and_the_key_hide_neither(
+    bus: MessageBus, client: Any
+) -> None:
+    topic = new_topic()
+    own = {"data": "1", "key": "2", "header_data": "3", "Data": "4"}
+
+    assert await bus.publish([message(topic, data=b"body", key="k", headers=own)]) == [ACCEPTED]
+
+    [(_, fields)] = await client.xrange(topic)
+    assert (fields["data"], fields["key"], fields["Data"]) == ("body", "k", "4")
+    escaped = ("header_data", "header_key", "header_header_data")
+    assert [fields[name] for name in escaped] == ["1", "2", "3"]
+
+
+async def test_partitions_keep_a_key_together_and_spread_the_keys(redis_server: Redis) -> None:
+    topic = new_topic()
+    bus = RedisMessageBus(redis_server.url, partitions=4)
+    batch = [message(topic, n, key=f"key-{n % 20}") for n in range(100)]
+
+    outcomes = await bus.publish(batch)
+    await bus.close()
+
+    assert outcomes == [ACCEPTED] * 100
+    for place in range(4):
+        stored = ids(await RedisRig(redis_server).read(f"{topic}.p{place}"))
+        meant = [sent for sent in batch if partition_for(sent, 4) == f"{topic}.p{place}"]
+        assert stored == ids(meant)
+        assert meant
+
+
+async def test_apply_makes_every_partition_and_leaves_it_empty(
+    redis_server: Redis, client: Any
+) -> None:
+    topic = new_topic()
+    bus = RedisMessageBus(redis_server.url, partitions=3)
+
+    made, again = await bus.apply([topic]), await bus.apply([topic])
+    await bus.close()
+
+    assert made == [f"{topic}.p{place}" for place in range(3)]
+    assert again == []
+    found = [await client.xinfo_stream(stream) for stream in made]
+    assert [(info["length"], info["groups"]) for info in found] == [(0, 0)] * 3
+
+
+@pytest.mark.usefixtures("elsewhere")
+async def test_a_missing_stream_on_another_machine_is_unavailable_until_it_is_applied(
+    redis_server: Redis, client: Any
+) -> None:
+    missing, there = new_topic(), new_topic()
+    bus = RedisMessageBus(redis_server.url)
+    await bus.apply([there])
+
+    outcomes = await bus.publish([message(missing), message(there)])
+    untouched = await client.exists(missing)
+    await bus.apply([missing])
+    again = await bus.publish([message(missing)])
+    await bus.close()
+
+    assert isinstance(outcomes[0], Unavailable)
+    assert (outcomes[0].code, outcomes[0].topic) == ("no-stream", missing)
+    assert (outcomes[1], again, untouched) == (ACCEPTED, [ACCEPTED], 0)
+
+
+async def test_nothing_is_trimmed_unless_a_length_is_given(
+    redis_server: Redis, bus: MessageBus, client: Any
+) -> None:
+    kept, trimmed = new_topic(), new_topic()
+    short = RedisMessageBus(redis_server.url, max_length=100)
+
+    await bus.publish([message(kept, n) for n in range(1_000)])
+    await short.publish([message(trimmed, n) for n in range(1_000)])
+    said = await short.start()
+    await short.close()
+
+    assert await client.xlen(kept) == 1_000
+    assert 100 <= await client.xlen(trimmed) < 400
+    assert any("max_length is 100" in sentence for sentence in said)
+
+
+async def test_a_key_of_another_type_is_told_by_its_topic(bus: MessageBus, client: Any) -> None:
+    taken, free = new_topic(), new_topic()
+    await client.set(taken, "no stream")
+
+    outcomes = await bus.publish([message(taken), message(free)])
+
+    assert isinstance(outcomes[0], Unavailable)
+    assert (outcomes[0].code, outcomes[0].topic) == ("WRONGTYPE", taken)
+    assert outcomes[1] == ACCEPTED
+
+
+async def test_what_no_server_takes_is_refused_and_its_neighbours_pass(bus: MessageBus) -> None:
+    topic = new_topic()
+    batch = [
+        message(topic, 1),
+        message(topic, 2, data=TOO_LARGE),
+        message("two words"),
+        message(topic, 3, headers={"x": "\ud800"}),
+        message(topic, 4),
+    ]
+
+    outcomes = await bus.publish(batch)
+
+    assert kinds(outcomes) == ["Accepted", "Refused", "Refused", "Refused", "Accepted"]
+
+
+async def test_one_by_one_stops_a_key_at_its_refused_message(bus: MessageBus) -> None:
+    topic = new_topic()
+    batch = [message(topic, key="k", data=TOO_LARGE), message(topic, key="k"), message(topic)]
+
+    outcomes = await bus.publish(batch, one_by_one=True)
+
+    assert [type(outcome) for outcome in outcomes] == [Refused, Unknown, Accepted]
+
+
+async def test_a_connection_cut_within_a_command_leaves_what_had_no_answer_unknown(
+    redis_server: Redis,
+) -> None:
+    topic = new_topic()
+    async with FaultProxy(LOOPBACK, redis_server.port) as proxy:
+        bus = RedisMessageBus(f"redis://{proxy.host}:{proxy.port}")
+        assert await bus.publish([message(topic)]) == [ACCEPTED]
+        proxy.plan(Rule(SERVER, AfterBytes(100_000), Cut()))
+        batch = [message(topic, n) for n in range(1_000)]
+
+        outcomes = await bus.publish(batch)
+        await proxy.fired()
+        after = await bus.publish([message(topic)])
+        await bus.close()
+
+    stored = set(ids(await RedisRig(redis_server).read(topic)))
+    said = zip(batch, outcomes, strict=True)
+    assert {sent.event_id for sent, outcome in said if outcome == ACCEPTED} <= stored
+    assert set(kinds(outcomes)) <= {"Accepted", "Unknown"}
+    assert isinstance(outcomes[-1], Unknown)
+    assert after == [ACCEPTED]
+
+
+async def test_an_idle_connection_that_the_server_ended_costs_no_message(
+    redis_server: Redis, client: Any
+) -> None:
+    bus, topic = RedisMessageBus(redis_server.url), new_topic()
+    assert await bus.publish([message(topic)]) == [ACCEPTED]
+    [idle] = bus._connections._idle
+
+    await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    async def noticed() -> bool:
+        return not idle.usable
+
+    await until(noticed, "the end of the connection is noticed")
+    assert await bus.publish([message(topic)]) == [ACCEPTED]
+    await bus.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RedisMessageBus(f"redis://app:{SECRET}/x@host"),
+        lambda: RedisMessageBus(f"http://app:{SECRET}@host"),
+        lambda: RedisMessageBus("redis://host", replicas=-1),
+        lambda: RedisMessageBus("redis://host", max_length=0),
+        lambda: RedisMessageBus("redis://host", partitions=0),
+    ],
+)
+async def test_a_setting_that_cannot_work_is_refused(make: Callable[[], MessageBus]) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        make()
+
+    assert SECRET not in str(refused.value)
+
+
+async def test_a_wrong_password_is_unavailable_and_not_told(redis_server: Redis) -> None:
+    bus = RedisMessageBus(f"redis://app:{SECRET}@{LOOPBACK}:{redis_server.port}")
+
+    [outcome] = await bus.publish([message(new_topic())])
+    with pytest.raises(BusUnreachable) as unreachable:
+        await bus.start()
+
+    assert isinstance(outcome, Unavailable)
+    assert (outcome.code, outcome.topic) == ("unauthorised", None)
+    assert SECRET not in f"{outcome} {unreachable.value} {bus!r}"
+
+
+async def test_plain_text_to_another_machine_is_weak() -> None:
+    plain = RedisMessageBus("redis://queue.example")
+    secure = RedisMessageBus("rediss://queue.example")
+
+    assert len(plain._address.weaknesses()) == 1
+    assert secure._address.weaknesses() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"1700000000000-0", ACCEPTED),
+        (b"$-1", ("no-stream", "t")),
+        (b"-OOM command not allowed when used memory > 'maxmemory'.", ("OOM", None)),
+        (b"-MISCONF Errors writing to the AOF file: No space left on device", ("MISCONF", None)),
+        (b"-READONLY You can't write against a read only replica.", ("READONLY", None)),
+        (b"-NOREPLICAS Not enough good replicas to write.", ("NOREPLICAS", None)),
+        (b"-LOADING Redis is loading the dataset in memory", ("LOADING", None)),
+        (b"-MASTERDOWN Link with MASTER is down", ("MASTERDOWN", None)),
+        (b"-CLUSTERDOWN The cluster is down", ("CLUSTERDOWN", None)),
+        (b"-BUSY Redis is busy running a script.", ("BUSY", None)),
+        (b"-NOAUTH Authentication required.", ("NOAUTH", None)),
+        (b"-NOPERM No permissions to access a key", ("NOPERM", "t")),
+        (b"-NOPERM User app has no permissions to run the 'xadd' command", ("NOPERM", None)),
+        (b"-WRONGTYPE Operation against a key", ("WRONGTYPE", "t")),
+        (b"-MOVED 3999 127.0.0.1:6381", ("MOVED", "t")),
+        (b"-ERR Protocol error: unauthenticated bulk length", ("protocol-error", None)),
+        (b"-ERR The stream has exhausted the last possible ID", ("ERR", "t")),
+    ],
+)
+def test_each_answer_has_its_class(
+    answer: bytes, expected: PublishOutcome | tuple[str, str | None]
+) -> None:
+    outcome = outcome_of(answer, "t")
+
+    if isinstance(outcome, Unavailable):
+        assert (outcome.code, outcome.topic) == expected
+    else:
+        assert outcome == expected
