@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from pillarbox.bus.handover import CLOSED, HELD_BACK
 from pillarbox.bus.kafka.gate import Gate
+from pillarbox.bus.kafka.login import Credentials, Login
 from pillarbox.bus.kafka.producer import ProducerLife
 from pillarbox.bus.kafka.settings import (
     ClientSetting,
     admin_settings,
     checked_settings,
+    exposure,
     producer_settings,
 )
 from pillarbox.bus.kafka.topics import Topics
@@ -80,7 +82,8 @@ class KafkaMessageBus:
         bus = KafkaMessageBus("localhost:9092")
 
     `settings` are those of librdkafka, for security and tuning; what the promise rests on is not
-    among them. Missing topics are made by `apply`, and by themselves when all servers are on this
+    among them. `credentials` returns user and password and is asked again when a connection fails.
+    Missing topics are made by `apply`, and by themselves when all servers are on this
     machine. Messages are handed over to one producer; the first that fails ends it, so that no later
     message of its key is stored, and the next call gets a new producer.
     """
@@ -90,12 +93,14 @@ class KafkaMessageBus:
         servers: str,
         *,
         settings: Mapping[str, ClientSetting] | None = None,
+        credentials: Credentials | None = None,
         publish_timeout: timedelta = timedelta(seconds=10),
         content_mode: ContentMode = "binary",
         partitions: int = 6,
     ) -> None:
         self._servers = servers
         self._client = {"bootstrap.servers": servers, **checked_settings(settings or {})}
+        self._login = Login(credentials)
         self._limit = publish_timeout
         self._encode = _binary if content_mode == "binary" else _structured
         self._partitions = partitions
@@ -119,9 +124,10 @@ class KafkaMessageBus:
         # It connects meanwhile; a message that finds it unconnected would wait half a second.
         self._life = self._standing(self._life, gapless=True)
         try:
-            return await asyncio.to_thread(self._topics.weaknesses, seconds)
+            said = await asyncio.to_thread(self._topics.weaknesses, seconds)
         except KafkaException as error:
-            raise BusUnreachable(f"kafka://{self._servers}", error.args[0].str()) from error
+            raise self._unreachable(error) from error
+        return [*exposure(self._client, here=self._makes_topics), *said]
 
     def publish(
         self, batch: Sequence[MessageEnvelope], *, one_by_one: bool = False
@@ -144,7 +150,7 @@ class KafkaMessageBus:
         try:
             return await asyncio.to_thread(self._topics.create, topics, seconds)
         except KafkaException as error:
-            raise BusUnreachable(f"kafka://{self._servers}", error.args[0].str()) from error
+            raise self._unreachable(error) from error
 
     async def close(self) -> None:
         """End both producers; messages without an answer are unknown."""
@@ -223,7 +229,7 @@ class KafkaMessageBus:
                 self._topics.create(topics, seconds)
             found = [self._topics.problem(topic, seconds) for topic in topics]
         except KafkaException as error:
-            reason: KafkaError = error.args[0]
+            reason = self._topics.why(error)
             return [Unavailable(reason.name(), reason.str())]
         return [problem for problem in found if problem is not None]
 
@@ -242,7 +248,7 @@ class KafkaMessageBus:
         def settings(linger: int) -> Mapping[str, object]:
             return producer_settings(self._client, self._limit, gapless=gapless, linger=linger)
 
-        return ProducerLife(settings, self._encode, gapless=gapless)
+        return ProducerLife(settings, self._encode, self._login, gapless=gapless)
 
     def _bury(self, life: ProducerLife) -> None:
         farewell = life.end(CLOSED)
@@ -253,5 +259,8 @@ class KafkaMessageBus:
     @property
     def _topics(self) -> Topics:
         if self._cluster is None:
-            self._cluster = Topics(admin_settings(self._client), self._partitions)
+            self._cluster = Topics(admin_settings(self._client), self._partitions, self._login)
         return self._cluster
+
+    def _unreachable(self, error: KafkaException) -> BusUnreachable:
+        return BusUnreachable(f"kafka://{self._servers}", self._topics.why(error).str())

@@ -10,6 +10,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pillarbox.bus.handover import HELD_BACK, NO_ANSWER, Handover
+from pillarbox.bus.kafka.login import Login
 from pillarbox.bus.kafka.outcomes import outcome_of
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome
 from pillarbox.event.cloudevents import Headers
@@ -49,15 +50,18 @@ class ProducerLife:
     it the caller sends one message at a time.
     """
 
-    def __init__(self, settings: SettingsFor, encode: Encode, *, gapless: bool) -> None:
+    def __init__(
+        self, settings: SettingsFor, encode: Encode, login: Login, *, gapless: bool
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         # Both from the beginning: a producer takes half a second to be ready.
         self._producers: dict[int, Any] = {
-            linger: Producer({**settings(linger), "error_cb": self._heard})
+            linger: Producer({**settings(linger), **login.settings(), "error_cb": self._heard})
             for linger in ((_AT_ONCE, _TOGETHER) if gapless else (_AT_ONCE,))
         }
         self._producer = self._producers[_AT_ONCE]
         self._encode = encode
+        self._login = login
         self._gapless = gapless
         self._handovers: deque[Handover] = deque()
         self._progress = self._loop.time()
@@ -226,6 +230,8 @@ class ProducerLife:
             self._loop.call_soon(setattr, self, "retired", True)
 
     def _heard(self, error: KafkaError) -> None:
+        for producer in self._producers.values():
+            self._login.renew(producer)
         if error.name() not in self._errors:
             self._errors.add(error.name())
             _log.warning("kafka_client_error", extra={"code": error.name(), "reason": error.str()})

@@ -1,7 +1,7 @@
 """The settings of Kafka's client: what the promise needs is ours, the rest may be changed."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -9,7 +9,8 @@ from pillarbox.errors import InvalidConfig
 
 _log = logging.getLogger("pillarbox.bus.kafka")
 
-ClientSetting = str | int | float | bool
+ClientSetting = str | int | float | bool | Callable[[str], tuple[str, float]]
+"""A setting of librdkafka; the only callable is `oauth_cb`, which returns a token and its end."""
 
 # What a key's order and the durability rest on.
 _FIXED: Final[Mapping[str, ClientSetting]] = {
@@ -50,6 +51,19 @@ _DEFAULTS: Final[Mapping[str, ClientSetting]] = {
 }
 
 
+_SHARED: Final = (
+    "bootstrap.servers",
+    "broker.",
+    "client.id",
+    "enable.ssl.",
+    "oauth_cb",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
+)
+
+
 def checked_settings(settings: Mapping[str, ClientSetting]) -> dict[str, ClientSetting]:
     """Return the caller's settings, or refuse one that would break the promise."""
     for name in settings:
@@ -82,9 +96,20 @@ def producer_settings(
 
 def admin_settings(client: Mapping[str, ClientSetting]) -> dict[str, object]:
     """Return the settings of the client that looks at topics."""
-    shared = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.", "socket.", "broker.")
-    made = {name: value for name, value in client.items() if name.startswith(shared)}
+    made = {name: value for name, value in client.items() if name.startswith(_SHARED)}
     return {"client.id": "pillarbox", **made, "logger": CLIENT_LOG}
+
+
+def exposure(client: Mapping[str, ClientSetting], *, here: bool) -> list[str]:
+    """Say whether others can read along, or pass for the cluster; `here` is this machine alone."""
+    if "ssl" not in str(client.get("security.protocol", "plaintext")).lower():
+        said = "the cluster is not encrypted: set security.protocol to ssl or sasl_ssl"
+        return [] if here else [said]
+    unverified = str(client.get("enable.ssl.certificate.verification", True)).lower() == "false"
+    nameless = client.get("ssl.endpoint.identification.algorithm", "https") == "none"
+    if unverified or nameless:
+        return ["the cluster's certificates are not verified: anybody can pass for it"]
+    return []
 
 
 class _ClientLog:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import admin as untyped_admin
 
+from pillarbox.bus.kafka.login import Login
 from pillarbox.bus.kafka.outcomes import outcome_of
 from pillarbox.bus.outcome import Unavailable
 
@@ -18,19 +19,45 @@ _SHOWN_SOON: Final = 0.01
 _LOOKED_AT: Final = 200
 _NAMED: Final = 5
 _MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
+_AT_ONCE: Final = 0
+_NOBODY: Final = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
+_TELLING: Final = ("_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 _SOON: Final = "LEADER_NOT_AVAILABLE"
 
 
 class Topics:
     """The topics of one cluster, through a client of their own."""
 
-    def __init__(self, settings: Mapping[str, object], partitions: int) -> None:
-        self._admin: Any = _admin.AdminClient({**settings})
+    def __init__(self, settings: Mapping[str, object], partitions: int, login: Login) -> None:
+        heard = {"error_cb": self._heard}
+        self._client: Any = _admin.AdminClient({**settings, **login.settings(), **heard})
         self._partitions = partitions
+        self._login = login
+        self._complaint: KafkaError | None = None
+
+    def why(self, error: KafkaException) -> KafkaError:
+        """Return the reason of a failure: when nobody answers, that of the connection if known."""
+        said: KafkaError = error.args[0]
+        self._client.poll(_AT_ONCE)
+        return self._complaint if self._complaint and said.name() in _NOBODY else said
+
+    @property
+    def _admin(self) -> Any:
+        self._login.renew(self._client)
+        return self._client
+
+    def _listed(self, seconds: float, topic: str | None = None) -> Any:
+        found = self._admin.list_topics(topic, seconds)
+        self._complaint = None
+        return found
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.name() in _TELLING:
+            self._complaint = error
 
     def problem(self, topic: str, seconds: float) -> Unavailable | None:
         """Return why a topic cannot take messages, None if it can; raise when nobody answers."""
-        error: KafkaError | None = self._admin.list_topics(topic, seconds).topics[topic].error
+        error: KafkaError | None = self._listed(seconds, topic).topics[topic].error
         if error is None or error.name() == _SOON:
             return None
         found = outcome_of(error, topic, alone=True)
@@ -40,12 +67,12 @@ class Topics:
 
     def is_missing(self, topic: str, seconds: float) -> bool:
         """Tell whether the cluster does not know a topic; raise when nobody answers."""
-        error: KafkaError | None = self._admin.list_topics(topic, seconds).topics[topic].error
+        error: KafkaError | None = self._listed(seconds, topic).topics[topic].error
         return error is not None and error.name() in _MISSING
 
     def create(self, topics: Sequence[str], seconds: float) -> list[str]:
         """Make topics that are missing, with as many copies as the cluster can hold, up to three."""
-        brokers = len(self._admin.list_topics(timeout=seconds).brokers)
+        brokers = len(self._listed(seconds).brokers)
         wanted = [
             _admin.NewTopic(topic, self._partitions, min(_SAFE_COPIES, brokers))
             for topic in topics
@@ -65,7 +92,7 @@ class Topics:
 
     def weaknesses(self, seconds: float) -> list[str]:
         """Say which topics would lose acknowledged messages with one machine."""
-        known = self._admin.list_topics(timeout=seconds).topics
+        known = self._listed(seconds).topics
         shown = [topic for topic in sorted(known) if not topic.startswith("__")][:_LOOKED_AT]
         if not shown:
             return []

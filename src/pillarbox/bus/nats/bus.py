@@ -1,6 +1,7 @@
 """Publish to NATS JetStream."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -10,6 +11,7 @@ import nats.errors
 from pillarbox.bus.handover import CLOSED, HELD_BACK, NO_ANSWER, Handover
 from pillarbox.bus.loopback import all_loopback, host_of
 from pillarbox.bus.message_bus import Capabilities
+from pillarbox.bus.nats.client import wants_tls
 from pillarbox.bus.nats.connection import Connection, WireMessage
 from pillarbox.bus.nats.streams import Streams
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
@@ -37,7 +39,9 @@ class NatsMessageBus:
 
         bus = NatsMessageBus("nats://localhost:4222")
 
-    `options` are those of nats-py's `connect`, for security and tuning. Missing streams are made by
+    `options` are those of nats-py's `connect`, for security and tuning; `user`, `password` and `token`
+    may be callables, which are asked at each connection. With `tls://` nothing is said to a server
+    without TLS. Missing streams are made by
     `apply`, and by themselves when all servers are on this machine: one for each first word of a
     topic (`shop.order` is kept by the stream `shop`), or the one named by `stream`. Duplicates are
     removed within the stream's `duplicate_window`, two minutes by default.
@@ -52,13 +56,14 @@ class NatsMessageBus:
         content_mode: ContentMode = "binary",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._url = url
-        hosts = [host_of(part.partition("://")[2] or part) for part in url.split(",")]
+        self._servers = [part.strip() for part in url.split(",")]
+        hosts = [host_of(part.partition("://")[2] or part) for part in self._servers]
         self._shown = ",".join(f"nats://{host}" for host in hosts)
         self._stream = stream
         self._seconds = publish_timeout.total_seconds()
         self._mode: ContentMode = content_mode
         self._options = dict(options or {})
+        self._complaint = ""
         self._makes_streams = all_loopback(hosts)
         self._capabilities = Capabilities(NATS, publish_timeout, deduplicates=True)
         self._connection: Connection | None = None
@@ -76,7 +81,7 @@ class NatsMessageBus:
         """Connect; return which streams would lose acknowledged events."""
         try:
             streams = await self._streams()
-            return await streams.weaknesses()
+            return [*self._exposure(), *await streams.weaknesses()]
         except _FAILURES as error:
             raise BusUnreachable(self._shown, _reason(error)) from error
 
@@ -198,22 +203,41 @@ class NatsMessageBus:
 
     async def _connected(self) -> Connection:
         """Return a connection that stands, or raise within a part of the limit."""
-        async with asyncio.timeout(self._seconds * _REACH_BY), self._connecting:
-            if self._connection is None or self._connection.ended:
-                self._connection = None
-                self._connection = await self._opened()
-            await self._connection.up()
-            return self._connection
+        try:
+            async with asyncio.timeout(self._seconds * _REACH_BY), self._connecting:
+                if self._connection is None or self._connection.ended:
+                    self._connection = None
+                    self._connection = await self._opened()
+                await self._up(self._connection)
+                return self._connection
+        except TimeoutError as late:
+            raise TimeoutError(self._complaint or "nobody answered within the limit") from late
 
     async def _opened(self) -> Connection:
-        connection = Connection()
+        connection = Connection(self._servers, self._options)
         try:
-            await connection.open(self._url, self._options)
+            await connection.open()
         except BaseException:
+            self._complaint = connection.complaint
             self._drop(connection)
             raise
         self._kept.clear()
         return connection
+
+    async def _up(self, connection: Connection) -> None:
+        try:
+            await connection.up()
+        finally:
+            self._complaint = connection.complaint
+
+    def _exposure(self) -> list[str]:
+        """Say whether others can read along, or pass for the server."""
+        if wants_tls(self._servers, self._options):
+            context: ssl.SSLContext | None = self._options.get("tls")
+            if context is None or (context.check_hostname and context.verify_mode):
+                return []
+            return [f"the certificate of {self._shown} is not verified: anybody can pass for it"]
+        return [] if self._makes_streams else [f"{self._shown} is not encrypted: use tls://"]
 
     def _drop(self, connection: Connection) -> None:
         if self._connection is connection:

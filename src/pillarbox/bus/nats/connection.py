@@ -3,13 +3,14 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from pillarbox.bus.handover import CLOSED, DISCONNECTED, Handover
+from pillarbox.bus.nats.client import GuardedClient
 from pillarbox.bus.nats.outcomes import outcome_of, too_large
 from pillarbox.bus.outcome import PublishOutcome
 
@@ -28,14 +29,17 @@ _PING_SECONDS: Final = 5
 class Connection:
     """Publish over one connection; what a break leaves without an answer is unknown."""
 
-    def __init__(self) -> None:
-        self._client: Any = Client()
+    def __init__(self, servers: Sequence[str], options: Mapping[str, Any]) -> None:
+        self._servers = list(servers)
+        self._options = options
+        self._client: Any = GuardedClient(servers, options)
         self._inbox = ""
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[Handover, int, str]] = {}
         self._room = asyncio.Event()
         self._up = asyncio.Event()
         self._errors: set[str] = set()
+        self.complaint = ""
         self.ended = False
 
     @property
@@ -44,25 +48,25 @@ class Connection:
         found: Client = self._client
         return found
 
-    async def open(self, url: str, options: dict[str, Any]) -> None:
+    async def open(self) -> None:
         """Connect, or raise within the caller's limit; later breaks are mended for ever."""
         await self._client.connect(
-            servers=[part.strip() for part in url.split(",")],
+            servers=self._servers,
             **{
                 "name": "pillarbox",
                 "max_reconnect_attempts": -1,
                 "reconnect_time_wait": _RECONNECT_WAIT,
                 "ping_interval": _PING_SECONDS,
-                **options,
+                **self._options,
             },
             error_cb=self._heard,
             disconnected_cb=self._disconnected,
             reconnected_cb=self._reconnected,
-            closed_cb=self._disconnected,
+            closed_cb=self._closed,
         )
         self._inbox = self._client.new_inbox()
         await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
-        self._up.set()
+        self._stands()
 
     async def up(self) -> None:
         """Wait until the connection stands; the caller sets the limit."""
@@ -145,10 +149,19 @@ class Connection:
     async def _reconnected(self) -> None:
         _log.info("nats_reconnected")
         self._errors.clear()
+        self._stands()
+
+    async def _closed(self) -> None:
+        # The client gives up for good when the server throws it out: its login is no longer right.
+        self.end(DISCONNECTED)
+        await self._disconnected()
+
+    def _stands(self) -> None:
+        self.complaint = ""
         self._up.set()
 
     async def _heard(self, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"
+        reason = self.complaint = f"{type(error).__name__}: {error}"
         if reason not in self._errors:  # It repeats itself while the server is away.
             self._errors.add(reason)
             _log.warning("nats_client_error", extra={"reason": reason})

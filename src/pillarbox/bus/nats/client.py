@@ -1,0 +1,48 @@
+"""The client of nats-py, which tells a server nothing before TLS stands where it is wanted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+
+_TLS: Final = "tls"
+
+
+class GuardedClient(Client):
+    """Connect as nats-py does, but never without TLS because the other side does not ask for it.
+
+    Whoever can change the server's greeting could have the client log in in plain text otherwise.
+    """
+
+    def __init__(self, servers: Sequence[str], options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._wants_tls = wants_tls(servers, options)
+
+    def _connect_command(self) -> bytes:
+        # The last step before user and password go out, at the first connection and at later ones.
+        if self._wants_tls and not self._encrypted():
+            raise nats.errors.Error("the server offers no TLS, so it was told nothing")
+        try:
+            return super()._connect_command()
+        except Exception as error:
+            # A callable of the user's; the client survives only errors of its own kind.
+            kind = type(error).__name__
+            raise nats.errors.Error(f"the credentials could not be read: {kind}") from error
+
+    def _encrypted(self) -> bool:
+        transport: Any = self._transport
+        if not isinstance(transport, TcpTransport):
+            return True  # a WebSocket with TLS has TLS from its first byte
+        writer: Any = transport._io_writer  # noqa: SLF001
+        return writer.get_extra_info("ssl_object") is not None
+
+
+def wants_tls(servers: Sequence[str], options: Mapping[str, Any]) -> bool:
+    """Tell whether the caller has asked for TLS, by the address or by a context."""
+    return "tls" in options or any(_scheme(server) in {_TLS, "wss"} for server in servers)
+
+
+def _scheme(server: str) -> str:
+    return server.partition("://")[0].lower()

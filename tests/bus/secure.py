@@ -1,0 +1,86 @@
+"""What the tests of transport security share: a client's papers, and somebody in the middle."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from pillarbox.bus.message_bus import MessageBus
+from pillarbox.servers import Login, TlsFiles
+from pillarbox.servers.broker import Broker
+from pillarbox.servers.ports import LOOPBACK
+
+_CHUNK = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Papers:
+    """Whom a client trusts and what it shows; without an authority it trusts those of the system."""
+
+    login: Callable[[], Login]
+    authority: Path | None
+    client: TlsFiles | None
+
+    def context(self) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=self.authority)
+        if self.client is not None:
+            made.load_cert_chain(self.client.certificate, self.client.key)
+        return made
+
+
+class SecureRig(Protocol):
+    """Make a broker that asks for papers, and buses that show some."""
+
+    greets: bool
+    """Whether the broker speaks a line in plain text before TLS begins."""
+
+    def server(self, tls: TlsFiles, login: Login) -> Broker: ...
+
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus: ...
+
+    async def count(self, port: int, papers: Papers, topic: str) -> int:
+        """Count the messages of a topic that the broker has stored."""
+        ...
+
+
+@asynccontextmanager
+async def in_the_middle(
+    server: Broker, shows: TlsFiles, client: TlsFiles, *, greets: bool
+) -> AsyncIterator[int]:
+    """Read along between a client and a server, with a certificate of one's own; yield the port."""
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(shows.certificate, shows.key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward = await asyncio.open_connection(LOOPBACK, server.port)
+        try:
+            if greets:
+                writer.write(await onward[0].readline())
+                await writer.start_tls(shown)
+            await onward[1].start_tls(client.checking())
+            await asyncio.gather(_pump(reader, onward[1]), _pump(onward[0], writer))
+        except OSError:
+            pass  # The client has refused us.
+        finally:
+            writer.transport.abort()
+            onward[1].transport.abort()
+
+    standing = await asyncio.start_server(serve, LOOPBACK, 0, ssl=None if greets else shown)
+    try:
+        port: int = standing.sockets[0].getsockname()[1]
+        yield port
+    finally:
+        standing.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,184 @@
+"""A bus talks only to a server whose certificate it can verify in full, and shows its papers."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+
+from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.outcome import ACCEPTED, Unavailable
+from pillarbox.errors import BusUnreachable
+from pillarbox.servers import Login, TlsFiles
+from pillarbox.servers.broker import Broker
+from tests.bus.rig import message, new_topic
+from tests.bus.secure import Papers, SecureRig, in_the_middle
+from tests.bus.secure_rigs import SECURE_RIGS
+from tests.support.certificates import Certificates, certificates
+from tests.support.waiting import until
+
+__all__ = ["certificates"]
+
+LIMIT = timedelta(seconds=10)
+SHORT = timedelta(seconds=3)
+SLACK = 1.0  # for a busy machine
+RECOVERY = 60.0
+
+
+@dataclass(slots=True)
+class Secured:
+    """A server that asks for TLS, a client's certificate and a login, and what opens it."""
+
+    rig: SecureRig
+    server: Broker
+    papers: Papers
+    login: Login
+    logins: int = field(default=0)
+
+    @asynccontextmanager
+    async def bus(
+        self, port: int | None = None, papers: Papers | None = None, limit: timedelta = LIMIT
+    ) -> AsyncIterator[MessageBus]:
+        made = self.rig.bus(port or self.server.port, papers or self.papers, limit=limit)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+    async def count(self, topic: str) -> int:
+        return await self.rig.count(self.server.port, self.papers, topic)
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.servers(name)) for name in SECURE_RIGS],
+    scope="module",
+)
+def secured(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[Secured]:
+    """Yield each broker in turn."""
+    rig = SECURE_RIGS[request.param]
+    login = Login("alice", "first-s3cret")
+    with rig.server(replace(certificates.good, asks_client=True), login) as server:
+        current = [login]
+        papers = Papers(lambda: current[0], certificates.authority, certificates.client)
+        made = Secured(rig, server, papers, login)
+        made.papers = replace(papers, login=lambda: made.login)
+        yield made
+
+
+async def is_refused(secured: Secured, papers: Papers, port: int | None = None) -> list[str]:
+    """Hold a bus to it that it sends nothing, in time; return all that was said."""
+    topic = new_topic()
+    said = []
+    async with secured.bus(port, papers, SHORT) as bus:
+        begun = time.monotonic()
+        with pytest.raises(BusUnreachable) as raised:
+            await bus.start()
+        said += [str(raised.value), repr(raised.value)]
+        outcomes = await bus.publish([message(topic, n) for n in range(3)])
+        assert time.monotonic() - begun <= 2 * SHORT.total_seconds() + SLACK
+        said += [repr(outcomes), repr(bus), repr(vars(bus))]
+    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
+    assert await secured.count(topic) == 0
+    return said
+
+
+async def test_a_server_of_the_authority_is_taken(secured: Secured) -> None:
+    topic = new_topic()
+
+    async with secured.bus() as bus:
+        weak = await bus.start()
+        outcomes = await bus.publish([message(topic, n) for n in range(3)])
+
+    assert outcomes == [ACCEPTED] * 3
+    assert await secured.count(topic) == 3
+    assert not [said for said in weak if "encrypted" in said or "verified" in said]
+
+
+async def test_whoever_shows_a_certificate_of_the_authority_for_this_host_is_taken(
+    secured: Secured, certificates: Certificates
+) -> None:
+    topic = new_topic()
+
+    async with (
+        in_the_middle(
+            secured.server, certificates.good, certificates.client, greets=secured.rig.greets
+        ) as port,
+        secured.bus(port) as bus,
+    ):
+        assert await bus.publish([message(topic)]) == [ACCEPTED]
+
+
+BAD: dict[str, Callable[[Certificates], TlsFiles]] = {
+    "for another host": lambda made: made.wrong_host,
+    "expired": lambda made: made.expired,
+    "self-signed": lambda made: made.self_signed,
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+async def test_a_server_with_a_bad_certificate_is_refused(
+    secured: Secured, certificates: Certificates, bad: str
+) -> None:
+    async with in_the_middle(
+        secured.server, BAD[bad](certificates), certificates.client, greets=secured.rig.greets
+    ) as port:
+        said = await is_refused(secured, secured.papers, port)
+
+    assert "ertificate" in said[0], "the reason is not told"
+
+
+async def test_a_server_of_an_authority_that_nobody_has_named_is_refused(secured: Secured) -> None:
+    said = await is_refused(secured, replace(secured.papers, authority=None))
+
+    assert "ertificate" in said[0], "the reason is not told"
+
+
+async def test_a_client_without_a_certificate_is_refused(secured: Secured) -> None:
+    await is_refused(secured, replace(secured.papers, client=None))
+
+
+async def test_a_client_of_an_unknown_authority_is_refused(
+    secured: Secured, certificates: Certificates
+) -> None:
+    await is_refused(secured, replace(secured.papers, client=certificates.stranger))
+
+
+async def test_a_wrong_password_is_refused_and_shown_nowhere(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wrong = Login("alice", "wrong-s3cret")
+
+    said = await is_refused(secured, replace(secured.papers, login=lambda: wrong))
+
+    assert "wrong-s3cret" not in "".join(said) + caplog.text
+    assert "wrong-s3cret" not in "".join(str(vars(record)) for record in caplog.records)
+
+
+async def test_a_password_that_cannot_be_read_is_no_exception_of_publish(secured: Secured) -> None:
+    def unreadable() -> Login:
+        raise KeyError("no such secret")
+
+    await is_refused(secured, replace(secured.papers, login=unreadable))
+
+
+async def test_a_changed_password_is_read_again_for_the_next_connection(secured: Secured) -> None:
+    topic = new_topic()
+    async with secured.bus(limit=SHORT) as bus:
+
+        async def accepted() -> bool:
+            return await bus.publish([message(topic)]) == [ACCEPTED]
+
+        await until(accepted, "messages are accepted", RECOVERY)
+        changed = Login("alice", f"{secured.login.password}-2")
+        secured.server.change_login(changed)
+        await asyncio.to_thread(secured.server.restart)
+        refused = await bus.publish([message(topic)])
+        secured.login = changed
+        await until(accepted, "messages are accepted with the new password", RECOVERY)
+
+    assert refused != [ACCEPTED]
