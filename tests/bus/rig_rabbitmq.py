@@ -13,6 +13,7 @@ from pillarbox.servers import RabbitMq
 from tests.bus.rig import LIMIT, Stored
 
 READ_SECONDS = 20
+MOST = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ async def _consumed(channel: AbstractChannel, queue: str, count: int) -> list[De
     async def take(message: DeliveredMessage) -> None:
         arrived.put_nowait(message)
 
+    # Without this a quorum queue holds a consumer at two thousand messages.
+    await channel.basic_qos(prefetch_count=MOST)
     await channel.basic_consume(queue, take)
     return [await arrived.get() for _ in range(count)]
 

@@ -16,7 +16,7 @@ from pillarbox.bus.rabbitmq.channel import PublishingChannel
 from pillarbox.bus.rabbitmq.connection import Connection, address_of
 from pillarbox.bus.rabbitmq.frames import WireMessage, wire_message
 from pillarbox.bus.rabbitmq.outcomes import BLOCKED
-from pillarbox.bus.rabbitmq.queues import Queues
+from pillarbox.bus.rabbitmq.queues import SETTLE_SECONDS, Queues
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import ContentMode
 from pillarbox.event.envelope import MessageEnvelope
@@ -24,6 +24,7 @@ from pillarbox.event.rules import RABBITMQ, check_topic
 
 _ANSWER_BY: Final = 0.9  # of the limit, so that `publish` has returned when it is over
 _REACH_BY: Final = 0.4
+_SEND_FOR: Final = 0.2
 _FAILURES: Final = (TimeoutError, OSError, AMQPError, ChannelInvalidStateError)
 
 
@@ -61,6 +62,7 @@ class RabbitMQMessageBus:
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._looking = asyncio.Lock()
+        self._settled_at = 0.0
         self._kept: set[str] = set()
         self._farewells: set[asyncio.Task[None]] = set()
 
@@ -105,7 +107,7 @@ class RabbitMQMessageBus:
         try:
             async with asyncio.timeout(self._seconds):
                 queues = await self._queues()
-                made = await queues.create([check_topic(topic, RABBITMQ) for topic in topics])
+                made = await self._create(queues, [check_topic(t, RABBITMQ) for t in topics])
         except _FAILURES as error:
             raise BusUnreachable(self._shown, _reason(error)) from error
         self._kept.update(topics)
@@ -127,8 +129,9 @@ class RabbitMQMessageBus:
         try:
             async with asyncio.timeout(self._seconds * _REACH_BY):
                 connection, channel = await self._standing()
-                if await channel.blocked():
-                    return [BLOCKED] * len(batch)
+            if await channel.blocked():
+                return [BLOCKED] * len(batch)
+            async with asyncio.timeout_at(deadline - self._seconds * _SEND_FOR):
                 refused = await self._look_at(batch)
         except _FAILURES as error:
             return [Unavailable("unreachable", _reason(error))] * len(batch)
@@ -174,29 +177,38 @@ class RabbitMQMessageBus:
         unseen = {message.topic for message in batch} - self._kept
         if not unseen:
             return {}
-        refused: dict[str | None, PublishOutcome] = {}
         async with self._looking:
+            refused: dict[str | None, PublishOutcome] = {}
+            names = []
             for topic in unseen - self._kept:
-                problem = await self._problem(topic)
-                if problem is not None:
-                    refused[topic] = problem
-                elif topic is not None:
-                    self._kept.add(topic)
-        return refused
+                try:
+                    names.append(check_topic(topic or "", RABBITMQ))
+                except InvalidTopic as error:
+                    refused[topic] = Refused(error.code, str(error))
+            problem = await self._problem(names) if names else None
+            if problem is None:
+                self._kept.update(names)
+                return refused
+            return refused | dict.fromkeys(names, problem)
 
-    async def _problem(self, topic: str | None) -> PublishOutcome | None:
-        try:
-            checked = check_topic(topic or "", RABBITMQ)
-        except InvalidTopic as error:
-            return Refused(error.code, str(error))
+    async def _problem(self, topics: Sequence[str]) -> PublishOutcome | None:
         queues = await self._queues()
         if self._makes_queues:
             try:
-                await queues.create([checked])
+                await self._create(queues, topics)
             except ChannelAccessRefused:
                 # The right to publish is enough where somebody else has made them.
                 return await queues.problem()
         return await queues.problem()
+
+    async def _create(self, queues: Queues, topics: Sequence[str]) -> Sequence[str]:
+        """Make what is missing, and wait until new queues would outlive a crash."""
+        clock = asyncio.get_running_loop()
+        made = await queues.create(topics)
+        if made:
+            self._settled_at = clock.time() + SETTLE_SECONDS
+        await asyncio.sleep(max(0.0, self._settled_at - clock.time()))
+        return made
 
     def _wire(self, envelope: MessageEnvelope) -> WireMessage | Refused:
         place = partition_for(envelope, self._partitions)

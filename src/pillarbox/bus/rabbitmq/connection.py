@@ -92,7 +92,8 @@ class Connection:
         self.end(CLOSED)
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._client.close()
+                if self._client.is_opened:
+                    await self._client.close()
         except TimeoutError:
             _log.warning("rabbitmq_close_timed_out")
         finally:

@@ -18,6 +18,10 @@ from pillarbox.bus.rabbitmq.outcomes import no_exchange, refused_access
 
 _Declare = Callable[[AbstractChannel], Awaitable[object]]
 
+# RabbitMQ 3.10 writes the name of a new quorum queue to disk a second later. Killed before that, it
+# loses the queue with all that it has confirmed.
+SETTLE_SECONDS: Final = 1.2
+
 _QUORUM: Final = {"x-queue-type": "quorum"}
 _DIFFERENCE: Final = re.compile(r"inequivalent arg '([^']+)'(?:.*current is [^']*'([^']*)')?")
 _MOST_DIFFERENCES: Final = 4
