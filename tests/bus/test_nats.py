@@ -9,6 +9,7 @@ from nats.js.api import DiscardPolicy, StreamConfig
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.nats import NatsMessageBus
 from pillarbox.bus.outcome import ACCEPTED, Accepted, Refused, Unavailable, Unknown
+from pillarbox.bus.partition import partition_for
 from pillarbox.servers import Nats
 from tests.bus.rig import ids, message, new_topic
 from tests.bus.rig_nats import NatsRig
@@ -100,6 +101,68 @@ async def test_a_named_stream_takes_further_topics(nats_server: Nats) -> None:
     client = await nats.connect(nats_server.url)
     assert (await client.jetstream().stream_info(name)).state.messages == 2
     await client.close()
+
+
+async def test_partitions_keep_a_key_together_in_a_stream_that_covers_them_all(
+    nats_server: Nats,
+) -> None:
+    topic = new_topic()
+    bus = NatsMessageBus(nats_server.url, partitions=4)
+    batch = [message(topic, n, key=f"key-{n % 20}") for n in range(100)]
+
+    outcomes = await bus.publish(batch)
+    made = await bus.apply([topic])
+    await bus.close()
+
+    assert outcomes == [ACCEPTED] * 100
+    assert made == []
+    for place in range(4):
+        stored = ids(await NatsRig(nats_server).read(f"{topic}.p{place}"))
+        meant = [sent for sent in batch if partition_for(sent, 4) == f"{topic}.p{place}"]
+        assert stored == ids(meant)
+        assert meant
+
+
+@pytest.mark.parametrize("elsewhere", ["other", "p1"])
+async def test_partitions_beside_a_stream_that_keeps_a_part_of_the_word_get_one_of_their_own(
+    nats_server: Nats, elsewhere: str
+) -> None:
+    topic = new_topic()
+    await add_stream(nats_server, f"{topic}.{elsewhere}")
+    bus = NatsMessageBus(nats_server.url, partitions=4)
+
+    outcomes = await bus.publish([message(topic, n) for n in range(50)])
+    await bus.close()
+
+    assert outcomes == [ACCEPTED] * 50
+
+
+async def test_a_partition_that_is_missing_elsewhere_is_told_by_its_topic(
+    nats_server: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    await add_stream(nats_server, f"{topic}.p0")
+    bus = NatsMessageBus(nats_server.url, partitions=2)
+    monkeypatch.setattr(bus, "_makes_streams", False)
+
+    [outcome] = await bus.publish([message(topic)])
+    await bus.close()
+
+    assert isinstance(outcome, Unavailable)
+    assert (outcome.code, outcome.topic) == ("no-stream", topic)
+
+
+async def test_a_full_partition_is_told_by_its_topic(nats_server: Nats) -> None:
+    topic = new_topic()
+    await add_stream(nats_server, f"{topic}.p0", max_msgs=1)
+    bus = NatsMessageBus(nats_server.url, partitions=1)
+
+    outcomes = await bus.publish([message(topic, 1), message(topic, 2)])
+    await bus.close()
+
+    assert outcomes[0] == ACCEPTED
+    assert isinstance(outcomes[1], Unavailable)
+    assert outcomes[1].topic == topic
 
 
 async def test_a_header_or_topic_that_would_break_the_protocol_is_refused(bus: MessageBus) -> None:

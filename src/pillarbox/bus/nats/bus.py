@@ -15,6 +15,7 @@ from pillarbox.bus.nats.client import wants_tls
 from pillarbox.bus.nats.connection import Connection, WireMessage
 from pillarbox.bus.nats.streams import Streams
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
+from pillarbox.bus.partition import check_partitions, partition_for
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import (
     ContentMode,
@@ -41,10 +42,10 @@ class NatsMessageBus:
 
     `options` are those of nats-py's `connect`, for security and tuning; `user`, `password` and `token`
     may be callables, which are asked at each connection. With `tls://` nothing is said to a server
-    without TLS. Missing streams are made by
-    `apply`, and by themselves when all servers are on this machine: one for each first word of a
-    topic (`shop.order` is kept by the stream `shop`), or the one named by `stream`. Duplicates are
-    removed within the stream's `duplicate_window`, two minutes by default.
+    without TLS. With `partitions` a topic is spread over that many subjects by key. Missing streams
+    are made by `apply`, and by themselves when all servers are on this machine: one for each first
+    word of a topic (`shop.order` is kept by the stream `shop`), or the one named by `stream`.
+    Duplicates are removed within the stream's `duplicate_window`, two minutes by default.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class NatsMessageBus:
         url: str,
         *,
         stream: str | None = None,
+        partitions: int | None = None,
         publish_timeout: timedelta = timedelta(seconds=10),
         content_mode: ContentMode = "binary",
         options: Mapping[str, Any] | None = None,
@@ -60,6 +62,7 @@ class NatsMessageBus:
         hosts = [host_of(part.partition("://")[2] or part) for part in self._servers]
         self._shown = ",".join(f"nats://{host}" for host in hosts)
         self._stream = stream
+        self._partitions = check_partitions(partitions)
         self._seconds = publish_timeout.total_seconds()
         self._mode: ContentMode = content_mode
         self._options = dict(options or {})
@@ -195,11 +198,16 @@ class NatsMessageBus:
         head = _head(envelope, headers)
         if head.count(b"\n") != len(headers) + 3:
             return Refused("invalid-header", "a header holds a line break")
-        return envelope.topic or "", head, body
+        return envelope.topic or "", partition_for(envelope, self._partitions), head, body
 
     async def _streams(self) -> Streams:
         connection = await self._connected()
-        return Streams(connection.client, self._stream, self._seconds * _REACH_BY)
+        return Streams(
+            connection.client,
+            self._seconds * _REACH_BY,
+            stream=self._stream,
+            partitions=self._partitions,
+        )
 
     async def _connected(self) -> Connection:
         """Return a connection that stands, or raise within a part of the limit."""

@@ -16,8 +16,8 @@ from pillarbox.bus.outcome import PublishOutcome
 
 _log = logging.getLogger("pillarbox.bus.nats")
 
-WireMessage = tuple[str, bytes, bytes]
-"""Subject, header block and body."""
+WireMessage = tuple[str, str, bytes, bytes]
+"""Topic, subject, header block and body."""
 
 WINDOW: Final = 8_192
 _CHUNK: Final = 256
@@ -110,13 +110,13 @@ class Connection:
         waiting, numbers, inbox = self._waiting, self._numbers, self._inbox
         limit = self._client.max_payload
         commands = []
-        for place, (subject, head, body) in enumerate(chunk, start):
+        for place, (topic, subject, head, body) in enumerate(chunk, start):
             size = len(head) + len(body)
             if size > limit:
                 handover.answer(place, too_large(size, limit))
                 continue
             number = next(numbers)
-            waiting[number] = (handover, place, subject)
+            waiting[number] = (handover, place, topic)
             command = f"HPUB {subject} {inbox}.{number} {len(head)} {size}\r\n"
             commands.append(b"%b%b%b\r\n" % (command.encode(), head, body))
         return b"".join(commands)

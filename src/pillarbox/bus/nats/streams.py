@@ -9,6 +9,7 @@ from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from pillarbox.bus.nats.outcomes import no_stream
 from pillarbox.bus.outcome import Unavailable
+from pillarbox.bus.partition import partitions_of
 
 _SAFE_COPIES: Final = 3
 _OVERLAP: Final = 10065
@@ -18,26 +19,28 @@ _NAME_IN_USE: Final = 10058
 class Streams:
     """The streams behind one connection."""
 
-    def __init__(self, client: Client, stream: str | None, seconds: float) -> None:
+    def __init__(
+        self, client: Client, seconds: float, *, stream: str | None, partitions: int | None
+    ) -> None:
         self._manager = client.jetstream(timeout=seconds)
         self._stream = stream
+        self._partitions = partitions
 
     async def problem(self, topic: str) -> Unavailable | None:
-        """Return why a topic cannot take messages, None if a stream keeps it."""
-        try:
-            await self._manager.find_stream_name_by_subject(topic)
-        except NotFoundError:
-            return no_stream(topic)
-        except APIError as error:
-            return Unavailable(f"jetstream-{error.err_code}", str(error.description), topic)
+        """Return why a topic cannot take messages, None if streams keep all its subjects."""
+        for subject in partitions_of(topic, self._partitions):
+            if (problem := await self._problem(topic, subject)) is not None:
+                return problem
         return None
 
     async def create(self, topics: Sequence[str]) -> list[str]:
         """Make a stream for each topic that has none; return the names of the streams."""
         made = {}
         for topic in topics:
-            if await self.problem(topic) is not None:
-                made[await self._create(topic)] = topic
+            subjects = partitions_of(topic, self._partitions)
+            missing = [part for part in subjects if await self._problem(topic, part) is not None]
+            if missing:
+                made[await self._create(topic, missing)] = topic
         return list(made)
 
     async def weaknesses(self) -> list[str]:
@@ -54,7 +57,16 @@ class Streams:
                 )
         return said
 
-    async def _create(self, topic: str) -> str:
+    async def _problem(self, topic: str, subject: str) -> Unavailable | None:
+        try:
+            await self._manager.find_stream_name_by_subject(subject)
+        except NotFoundError:
+            return no_stream(topic)
+        except APIError as error:
+            return Unavailable(f"jetstream-{error.err_code}", str(error.description), topic)
+        return None
+
+    async def _create(self, topic: str, missing: Sequence[str]) -> str:
         """Make the stream of a topic's first word, or add the words to the named stream."""
         word = topic.partition(".")[0]
         subjects = [word, f"{word}.>"]
@@ -64,7 +76,7 @@ class Streams:
             if error.err_code != _OVERLAP:
                 raise
             # Another stream keeps some topics of this word: take this one alone.
-            return await self._add(self._stream or topic.replace(".", "_"), [topic])
+            return await self._add(self._stream or topic.replace(".", "_"), missing)
 
     async def _add(self, name: str, subjects: Sequence[str]) -> str:
         config = StreamConfig(name=name, subjects=[*subjects], storage=StorageType.FILE)
