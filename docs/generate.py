@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script, which nothing imports as a module
-"""Write the pages that are made from the code: errors, tables and the command line.
+"""Write the pages that are made from the code: errors, tables, brokers and the command line.
 
 The sentences that no code can give stand in `notes.toml`. `tests/docs/test_generated.py` holds the
 pages to what this script makes; run it after a change: `.venv/bin/python docs/generate.py`.
@@ -18,8 +18,11 @@ from sqlalchemy import CheckConstraint, Column, Table
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateColumn, CreateIndex
 
+from pillarbox.bus.connect import bus_from_url
+from pillarbox.bus.message_bus import Capabilities
 from pillarbox.cli.main import main as command_line
 from pillarbox.errors import PillarboxError
+from pillarbox.event.rules import KAFKA, MEMORY, NATS, PORTABLE, RABBITMQ, REDIS, BusRules
 from pillarbox.outbox.tables import metadata
 from pillarbox.servers import errors as server_errors
 from pillarbox.uow import outcome
@@ -30,6 +33,7 @@ HELP_WIDTH: Final = 88
 POSTGRESQL: Final = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it so
 # The modules that define errors must be imported before the tree is walked.
 ERROR_MODULES: Final = (outcome, server_errors)
+BROKERS: Final = (KAFKA, NATS, RABBITMQ, REDIS, MEMORY)
 
 
 def pages() -> dict[str, str]:
@@ -39,6 +43,7 @@ def pages() -> dict[str, str]:
     return errors | {
         "errors/index.md": errors_index(),
         "reference/tables.md": tables_page(notes),
+        "reference/brokers.md": brokers_page(notes["brokers"]),
         "reference/cli.md": cli_page(),
     }
 
@@ -120,6 +125,44 @@ def cli_page() -> str:
     parts = [MADE, "# Command line\n", intro]
     parts += [_command_section(path, command) for path, command in _commands("pillarbox")]
     return "\n".join(parts)
+
+
+def brokers_page(notes: dict[str, Any]) -> str:
+    """Return what each bus can do, from the flags that the contract suite verifies."""
+    rows = [(rules, notes[rules.name]) for rules in BROKERS]
+    parts = [
+        MADE,
+        "# Brokers\n",
+        notes["intro"],
+        _rows("Broker", "Bus", "URL", "Order in flight", "Removes duplicates", "Largest message"),
+        *(_flags_row(rules, note) for rules, note in rows),
+        notes["columns"].format(
+            count=PORTABLE.headers_max_count,
+            size=f"{PORTABLE.headers_max_bytes:,}",
+            seconds=f"{Capabilities(PORTABLE).publish_timeout.total_seconds():.0f}",
+        ),
+        _rows("Broker", "What keeps the events of a key together", "CloudEvents"),
+        *(f"| {note['name']} | {note['together']} | {note['cloudevents']} |" for _, note in rows),
+        notes["outro"],
+    ]
+    return "\n".join(parts)
+
+
+def _rows(*titles: str) -> str:
+    return f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|"
+
+
+def _flags_row(rules: BusRules, note: dict[str, str]) -> str:
+    bus = bus_from_url(f"{rules.schemes[0]}://localhost")
+    found: Capabilities = bus.capabilities
+    schemes = ", ".join(f"`{scheme}://`" for scheme in rules.schemes)
+    order, copies = _yes(found.pipelines_keys), _yes(found.deduplicates)
+    limit = f"{found.rules.message_max_bytes:,} bytes"
+    return f"| {note['name']} | `{type(bus).__name__}` | {schemes} | {order} | {copies} | {limit} |"
+
+
+def _yes(flag: bool) -> str:
+    return "yes" if flag else "no"
 
 
 def _lineage(kind: type[PillarboxError]) -> str:
