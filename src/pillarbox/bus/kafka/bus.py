@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from pillarbox.bus.handover import CLOSED, HELD_BACK
 from pillarbox.bus.kafka.gate import Gate
@@ -121,9 +122,9 @@ class KafkaMessageBus:
     async def start(self) -> Sequence[str]:
         """Reach the cluster; return which topics would lose acknowledged events."""
         seconds = self._limit.total_seconds() * _REACH_BY
-        # It connects meanwhile; a message that finds it unconnected would wait half a second.
-        self._life = self._standing(self._life, gapless=True)
         try:
+            # It connects meanwhile; a message that finds it unconnected would wait half a second.
+            self._life = self._standing(self._life, gapless=True)
             said = await asyncio.to_thread(self._topics.weaknesses, seconds)
         except KafkaException as error:
             raise self._unreachable(error) from error
@@ -141,7 +142,10 @@ class KafkaMessageBus:
         call = _Call(tuple(batch), deadline, self._gate.now())
         if one_by_one:
             return self._publish_one_by_one(call)
-        self._life = self._standing(self._life, gapless=True)
+        try:
+            self._life = self._standing(self._life, gapless=True)
+        except KafkaException as error:
+            return self._refuse_all(call, error.args[0])
         return self._publish(call, self._life)
 
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:
@@ -182,6 +186,21 @@ class KafkaMessageBus:
         rest = iter(answers)
         return [refused.get(message.topic or "") or next(rest) for message in call.batch]
 
+    def _refuse_all(
+        self, call: _Call, error: KafkaError
+    ) -> Coroutine[Any, Any, Sequence[PublishOutcome]]:
+        """Answer a call for which no producer could be made: a file of its settings is missing."""
+        refusal = Unavailable(error.name(), error.str())
+        self._gate.refuse(refusal)
+        held = ExitStack()
+        held.enter_context(self._gate.told((None,)))
+
+        async def answer() -> Sequence[PublishOutcome]:
+            with held:
+                return [refusal] * len(call.batch)
+
+        return answer()
+
     async def _publish_one_by_one(self, call: _Call) -> Sequence[PublishOutcome]:
         outcomes: list[PublishOutcome] = []
         stopped: set[tuple[str | None, str]] = set()
@@ -198,7 +217,10 @@ class KafkaMessageBus:
         return outcomes
 
     async def _publish_alone(self, call: _Call, message: MessageEnvelope) -> PublishOutcome:
-        life = self._careful = self._standing(self._careful, gapless=False)
+        try:
+            life = self._careful = self._standing(self._careful, gapless=False)
+        except KafkaException as error:
+            return Unavailable(error.args[0].name(), error.args[0].str())
         alone = _Call((message,), call.deadline, call.made)
         async with self._gate.turn:
             refused = await self._look_at(alone, life)
@@ -229,7 +251,7 @@ class KafkaMessageBus:
                 self._topics.create(topics, seconds)
             found = [self._topics.problem(topic, seconds) for topic in topics]
         except KafkaException as error:
-            reason = self._topics.why(error)
+            reason = error.args[0] if self._cluster is None else self._cluster.why(error)
             return [Unavailable(reason.name(), reason.str())]
         return [problem for problem in found if problem is not None]
 
@@ -263,4 +285,5 @@ class KafkaMessageBus:
         return self._cluster
 
     def _unreachable(self, error: KafkaException) -> BusUnreachable:
-        return BusUnreachable(f"kafka://{self._servers}", self._topics.why(error).str())
+        reason = error.args[0] if self._cluster is None else self._cluster.why(error)
+        return BusUnreachable(f"kafka://{self._servers}", reason.str())

@@ -60,7 +60,7 @@ class Gate:
         return {topic: outcome for topic, outcome in found.items() if outcome is not None}
 
     @contextmanager
-    def told(self, refused: Iterable[str]) -> Iterator[None]:
+    def told(self, refused: Iterable[str | None]) -> Iterator[None]:
         """Keep refusals standing while a call that was told of them runs."""
         held = [self._refusals[topic] for topic in refused if topic in self._refusals]
         for refusal in held:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 _log = logging.getLogger("pillarbox.bus.kafka")
 
@@ -10,12 +10,16 @@ Credentials = Callable[[], tuple[str, str]]
 """Return user and password; called often and from several threads, so it must be quick."""
 
 
+# Until they can be read the broker refuses these; the client itself takes no empty ones.
+_UNREAD: Final = ("unread", "unread")
+
+
 class Login:
     """Give user and password to clients; without credentials the client's settings have them."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self._credentials = credentials
-        self._last = ("", "")
+        self._last = _UNREAD
 
     def settings(self) -> dict[str, str]:
         """Return the settings of a client that is made now."""

@@ -230,11 +230,15 @@ class ProducerLife:
             self._loop.call_soon(setattr, self, "retired", True)
 
     def _heard(self, error: KafkaError) -> None:
-        for producer in self._producers.values():
-            self._login.renew(producer)
+        # Not now: the client aborts the process when it is called from within its own callback.
+        self._loop.call_soon(self._log_in_anew)
         if error.name() not in self._errors:
             self._errors.add(error.name())
             _log.warning("kafka_client_error", extra={"code": error.name(), "reason": error.str()})
+
+    def _log_in_anew(self) -> None:
+        for producer in self._producers.values():
+            self._login.renew(producer)
 
 
 def _let_go(producers: Sequence[Any]) -> None:
