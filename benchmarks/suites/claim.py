@@ -7,7 +7,7 @@ a fresh batch, as on the nearly empty side.
 
 import asyncio
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,7 @@ class State:
     backlog: Backlog | None = None
     statements: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
     waits: bool = False
-    passed_over: Container[str] = ()
+    passed_over: Collection[str] = ()
     settled_under_snapshot: int = 0
 
 

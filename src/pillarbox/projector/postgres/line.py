@@ -35,7 +35,7 @@ class Line:
                 yield self._connection
         except (psycopg.Error, OSError, TimeoutError) as error:
             await self.close()
-            raise StoreUnavailable(error) from error
+            raise failure(error) from error
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -46,3 +46,15 @@ class Line:
         if connection is not None:
             with suppress(psycopg.Error, OSError):  # it is gone either way
                 await connection.close()
+
+
+def failure(error: Exception) -> StoreUnavailable | asyncio.CancelledError:
+    """Return what a failed statement means for whoever asked.
+
+    A cancelled statement is waited for; on a connection that has broken it then ends with that
+    error, and the cancellation would be forgotten.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        return asyncio.CancelledError()
+    return StoreUnavailable(error)

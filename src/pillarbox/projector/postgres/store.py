@@ -14,7 +14,7 @@ from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.claims import Claims
 from pillarbox.projector.postgres.connecting import is_pooled
 from pillarbox.projector.postgres.leases import Leases
-from pillarbox.projector.postgres.line import Connect, Line
+from pillarbox.projector.postgres.line import Connect, Line, failure
 from pillarbox.projector.postgres.settling import Settling
 from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.scope import Scope
@@ -28,7 +28,6 @@ from pillarbox.projector.store import (
     Promoted,
     Settled,
     Settlement,
-    StoreUnavailable,
 )
 
 log = logging.getLogger("pillarbox.projector")
@@ -138,7 +137,7 @@ class PostgresStore:
         try:
             connection = await self._connect()
         except (psycopg.Error, OSError) as error:
-            raise StoreUnavailable(error) from error
+            raise failure(error) from error
         try:
             if is_pooled(connection):
                 log.info("no_wake_ups: a pooler passes no notifications on, so polling it is")
@@ -147,7 +146,7 @@ class PostgresStore:
                 await connection.execute(f"LISTEN {CHANNEL}")
                 yield _notifications(connection)
         except (psycopg.Error, OSError, TimeoutError) as error:
-            raise StoreUnavailable(error) from error
+            raise failure(error) from error
         finally:
             await connection.close()
 
