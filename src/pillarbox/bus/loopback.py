@@ -1,4 +1,4 @@
-"""Whether a broker runs on this machine, where missing topics are made by themselves."""
+"""Whether a broker runs on this machine: there missing topics are made, and plain text is fine."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -14,6 +14,11 @@ def host_of(address: str) -> str:
 def all_loopback(hosts: Iterable[str]) -> bool:
     """Tell whether every host is this machine."""
     return all(_is_loopback(host) for host in hosts)
+
+
+def plaintext_weakness(shown: str, remedy: str, *, here: bool) -> list[str]:
+    """Say that others can read along on a plain line, unless it stays on this machine."""
+    return [] if here else [f"{shown} is not encrypted: {remedy}"]
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
+from pillarbox.bus.loopback import plaintext_weakness
 from pillarbox.errors import InvalidConfig
 
 _log = logging.getLogger("pillarbox.bus.kafka")
@@ -103,8 +104,8 @@ def admin_settings(client: Mapping[str, ClientSetting]) -> dict[str, object]:
 def exposure(client: Mapping[str, ClientSetting], *, here: bool) -> list[str]:
     """Say whether others can read along, or pass for the cluster; `here` is this machine alone."""
     if "ssl" not in str(client.get("security.protocol", "plaintext")).lower():
-        said = "the cluster is not encrypted: set security.protocol to ssl or sasl_ssl"
-        return [] if here else [said]
+        remedy = "set security.protocol to ssl or sasl_ssl"
+        return plaintext_weakness("the cluster", remedy, here=here)
     unverified = str(client.get("enable.ssl.certificate.verification", True)).lower() == "false"
     nameless = client.get("ssl.endpoint.identification.algorithm", "https") == "none"
     if unverified or nameless:

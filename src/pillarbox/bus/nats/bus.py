@@ -9,7 +9,7 @@ from typing import Any, Final
 import nats.errors
 
 from pillarbox.bus.handover import CLOSED, HELD_BACK, NO_ANSWER, Handover
-from pillarbox.bus.loopback import all_loopback, host_of
+from pillarbox.bus.loopback import all_loopback, host_of, plaintext_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.nats.client import wants_tls
 from pillarbox.bus.nats.connection import Connection, WireMessage
@@ -245,7 +245,7 @@ class NatsMessageBus:
             if context is None or (context.check_hostname and context.verify_mode):
                 return []
             return [f"the certificate of {self._shown} is not verified: anybody can pass for it"]
-        return [] if self._makes_streams else [f"{self._shown} is not encrypted: use tls://"]
+        return plaintext_weakness(self._shown, "use tls://", here=self._makes_streams)
 
     def _drop(self, connection: Connection) -> None:
         if self._connection is connection:
