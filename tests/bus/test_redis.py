@@ -1,6 +1,6 @@
 """What only Redis does: its streams, its fields, its partitions and its limits."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,13 +11,9 @@ from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, U
 from pillarbox.bus.partition import partition_for
 from pillarbox.bus.redis import RedisMessageBus
 from pillarbox.bus.redis.outcomes import outcome_of
-from pillarbox.errors import BusUnreachable, InvalidConfig
 from pillarbox.servers import Redis
-from pillarbox.servers.ports import LOOPBACK
 from tests.bus.rig import ids, kinds, message, new_topic
 from tests.bus.rig_redis import TOO_LARGE, RedisRig
-from tests.support.faultproxy import SERVER, AfterBytes, Cut, FaultProxy, Rule
-from tests.support.waiting import until
 
 SECRET = "hunter2"
 
@@ -177,83 +173,6 @@ async def test_one_by_one_stops_a_key_at_its_refused_message(bus: MessageBus) ->
     outcomes = await bus.publish(batch, one_by_one=True)
 
     assert [type(outcome) for outcome in outcomes] == [Refused, Unknown, Accepted]
-
-
-async def test_a_connection_cut_within_a_command_leaves_what_had_no_answer_unknown(
-    redis_server: Redis,
-) -> None:
-    topic = new_topic()
-    async with FaultProxy(LOOPBACK, redis_server.port) as proxy:
-        bus = RedisMessageBus(f"redis://{proxy.host}:{proxy.port}")
-        assert await bus.publish([message(topic)]) == [ACCEPTED]
-        proxy.plan(Rule(SERVER, AfterBytes(100_000), Cut()))
-        batch = [message(topic, n) for n in range(1_000)]
-
-        outcomes = await bus.publish(batch)
-        await proxy.fired()
-        after = await bus.publish([message(topic)])
-        await bus.close()
-
-    stored = set(ids(await RedisRig(redis_server).read(topic)))
-    said = zip(batch, outcomes, strict=True)
-    assert {sent.event_id for sent, outcome in said if outcome == ACCEPTED} <= stored
-    assert set(kinds(outcomes)) <= {"Accepted", "Unknown"}
-    assert isinstance(outcomes[-1], Unknown)
-    assert after == [ACCEPTED]
-
-
-async def test_an_idle_connection_that_the_server_ended_costs_no_message(
-    redis_server: Redis, client: Any
-) -> None:
-    bus, topic = RedisMessageBus(redis_server.url), new_topic()
-    assert await bus.publish([message(topic)]) == [ACCEPTED]
-    [idle] = bus._connections._idle
-
-    await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-    async def noticed() -> bool:
-        return not idle.usable
-
-    await until(noticed, "the end of the connection is noticed")
-    assert await bus.publish([message(topic)]) == [ACCEPTED]
-    await bus.close()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: RedisMessageBus(f"redis://app:{SECRET}/x@host"),
-        lambda: RedisMessageBus(f"http://app:{SECRET}@host"),
-        lambda: RedisMessageBus("redis://host", replicas=-1),
-        lambda: RedisMessageBus("redis://host", max_length=0),
-        lambda: RedisMessageBus("redis://host", partitions=0),
-    ],
-)
-async def test_a_setting_that_cannot_work_is_refused(make: Callable[[], MessageBus]) -> None:
-    with pytest.raises(InvalidConfig) as refused:
-        make()
-
-    assert SECRET not in str(refused.value)
-
-
-async def test_a_wrong_password_is_unavailable_and_not_told(redis_server: Redis) -> None:
-    bus = RedisMessageBus(f"redis://app:{SECRET}@{LOOPBACK}:{redis_server.port}")
-
-    [outcome] = await bus.publish([message(new_topic())])
-    with pytest.raises(BusUnreachable) as unreachable:
-        await bus.start()
-
-    assert isinstance(outcome, Unavailable)
-    assert (outcome.code, outcome.topic) == ("unauthorised", None)
-    assert SECRET not in f"{outcome} {unreachable.value} {bus!r}"
-
-
-async def test_plain_text_to_another_machine_is_weak() -> None:
-    plain = RedisMessageBus("redis://queue.example")
-    secure = RedisMessageBus("rediss://queue.example")
-
-    assert len(plain._address.weaknesses()) == 1
-    assert secure._address.weaknesses() == []
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Where a Redis server is, and how the client connects to it."""
 
+import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from pillarbox.bus.loopback import all_loopback
 from pillarbox.errors import InvalidConfig
 
 _PORT: Final = 6379
+_OPTIONS: Final = "see the arguments of redis.asyncio.Connection"
 _SCHEMES: Final = ("redis", "rediss")
 # The bus reads the answers itself, in the older protocol, in which the server says nothing unasked.
 _FIXED: Final[Mapping[str, Any]] = {"protocol": 2, "decode_responses": True, "encoding": "utf-8"}
@@ -33,17 +35,29 @@ class Address:
         self.host: str = self._settings.setdefault("host", "localhost")
         scheme = _SCHEMES[self._make is SSLConnection]
         self.shown = f"{scheme}://{self.host}:{self._settings.get('port', _PORT)}"
-        self.connection()  # An option that the client does not know is told now.
+        try:
+            self.connection()
+        except TypeError as error:
+            raise InvalidConfig(
+                "options", f"are not those of the client: {error}", _OPTIONS
+            ) from error
 
     def connection(self) -> AbstractConnection:
         """Make a connection that is not open yet."""
         return self._make(**self._settings)
 
     def weaknesses(self) -> list[str]:
-        """Say whether others can read along."""
-        if self._make is SSLConnection or all_loopback([self.host]):
+        """Say whether others can read along, or pass for the server."""
+        if self._make is not SSLConnection:
+            here = all_loopback([self.host])
+            return [] if here else [f"{self.shown} is not encrypted: use rediss://"]
+        required = self._settings.get("ssl_cert_reqs", "required") in {
+            "required",
+            ssl.CERT_REQUIRED,
+        }
+        if required and self._settings["ssl_check_hostname"]:
             return []
-        return [f"{self.shown} is not encrypted: use rediss://"]
+        return [f"the certificate of {self.shown} is not verified: anybody can pass for it"]
 
 
 def _parsed(url: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from pillarbox.bus.handover import DISCONNECTED
 from pillarbox.bus.outcome import PublishOutcome
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
 
     async def open(self) -> None:
         """Connect, or raise within the caller's limit."""
-        await self._client.connect()
+        await reach(self._client)
         try:
             await self._client.send_command("CONFIG", "GET", "proto-max-bulk-len")
             found = await self._client.read_response()
@@ -122,6 +122,18 @@ class Connection(asyncio.Protocol):
             raise _broken()
         self._transport.write(b"".join(commands))
         await self._writable.wait()
+
+
+async def reach(client: Any) -> None:
+    """Let the client connect and log in; whatever fails is a failure of the client's kinds."""
+    try:
+        await client.connect()
+    except (OSError, RedisError):
+        raise
+    except Exception as error:
+        # A provider of the user's, whose words may tell a secret.
+        kind = type(error).__name__
+        raise Disconnected(f"the credentials could not be read: {kind}") from error
 
 
 def _broken() -> Disconnected:

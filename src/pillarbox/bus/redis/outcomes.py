@@ -72,7 +72,9 @@ def unreachable(error: Exception) -> Unavailable:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error says, or its name if it says nothing."""
+    """Return what an error says, or what its kind means."""
+    if isinstance(error, TimeoutError):
+        return "nobody answered within the limit"
     return str(error) or type(error).__name__
 
 

@@ -8,6 +8,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from pillarbox.bus.partition import partitions_of
+from pillarbox.bus.redis.connection import reach
 from pillarbox.event.rules import REDIS, check_topic
 
 _GROUP: Final = "pillarbox-apply"
@@ -34,7 +35,7 @@ class Streams:
         """Connect for a few questions; the caller sets the limit."""
         client: Any = make()
         try:
-            await client.connect()
+            await reach(client)
             yield cls(client, partitions)
         finally:
             await client.disconnect(nowait=True)
