@@ -8,7 +8,7 @@ import pytest
 # Before the import below, so that a failed assertion shows what it compared.
 pytest.register_assert_rewrite("pillarbox.testing.contract")
 
-from pillarbox.testing.contract import BusContract
+from pillarbox.testing.contract import BusContract, BusOutageContract
 from pillarbox.testing.messages import ids, kinds, message, new_topic
 from pillarbox.testing.rig import (
     Binding,
@@ -18,6 +18,7 @@ from pillarbox.testing.rig import (
     LosesAnswers,
     NamesBinding,
     RefusesMessages,
+    StopsBroker,
     Stored,
     Structures,
     Unreachable,
@@ -26,12 +27,14 @@ from pillarbox.testing.rig import (
 __all__ = [
     "Binding",
     "BusContract",
+    "BusOutageContract",
     "BusRig",
     "ForbidsTopics",
     "Line",
     "LosesAnswers",
     "NamesBinding",
     "RefusesMessages",
+    "StopsBroker",
     "Stored",
     "Structures",
     "Unreachable",

@@ -104,6 +104,27 @@ class Unreachable(Protocol):
 
 
 @runtime_checkable
+class StopsBroker(Protocol):
+    """The power to stop a broker that nobody else uses."""
+
+    async def kill(self) -> None:
+        """End the broker at once; what it has on disk stays."""
+        ...
+
+    async def restart(self) -> None:
+        """Start it again with its data, at the same address."""
+        ...
+
+    async def freeze(self) -> None:
+        """Stop it in its tracks; connections stay open and mute."""
+        ...
+
+    async def thaw(self) -> None:
+        """Let it go on."""
+        ...
+
+
+@runtime_checkable
 class Structures(Protocol):
     """The power to send CloudEvents in structured mode."""
 

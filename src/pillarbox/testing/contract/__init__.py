@@ -4,6 +4,7 @@ from pillarbox.testing.contract.content import ContentContract
 from pillarbox.testing.contract.failures import FailureContract
 from pillarbox.testing.contract.life import LifeContract
 from pillarbox.testing.contract.order import OrderContract
+from pillarbox.testing.contract.outages import BusOutageContract
 
 
 class BusContract(OrderContract, ContentContract, FailureContract, LifeContract):
@@ -19,4 +20,4 @@ class BusContract(OrderContract, ContentContract, FailureContract, LifeContract)
     """
 
 
-__all__ = ["BusContract"]
+__all__ = ["BusContract", "BusOutageContract"]

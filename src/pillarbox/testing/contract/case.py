@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Final
 
 import pytest
@@ -13,6 +14,8 @@ from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.testing.messages import message
 from pillarbox.testing.rig import BusRig
 
+SHORT: Final = timedelta(seconds=3)
+SLACK: Final = 0.5  # for a busy machine
 RECOVERY: Final = 60.0
 _PAUSE: Final = 0.05
 

@@ -11,6 +11,7 @@ from pillarbox.testing.rig import (
     LosesAnswers,
     NamesBinding,
     RefusesMessages,
+    StopsBroker,
     Structures,
     Unreachable,
 )
@@ -34,6 +35,11 @@ def losing(rig: BusRig) -> LosesAnswers:
 def unreachable(rig: BusRig) -> Unreachable:
     """Return a rig that makes a bus that nobody answers."""
     return rig if isinstance(rig, Unreachable) else skip(rig, "makes no bus that nobody answers")
+
+
+def stopping(rig: BusRig) -> StopsBroker:
+    """Return a rig that can kill and freeze its broker."""
+    return rig if isinstance(rig, StopsBroker) else skip(rig, "cannot kill its broker")
 
 
 def structuring(rig: BusRig) -> Structures:
