@@ -1,0 +1,245 @@
+"""Publish to Pulsar."""
+
+import asyncio
+import http.client
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, cast
+
+from pulsar import Client, PulsarException
+
+from pillarbox.bus.handover import HELD_BACK
+from pillarbox.bus.loopback import all_loopback
+from pillarbox.bus.message_bus import Capabilities
+from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
+from pillarbox.bus.pulsar.admin import Admin, AdminRefused
+from pillarbox.bus.pulsar.messages import builder
+from pillarbox.bus.pulsar.numbered import Numbered
+from pillarbox.bus.pulsar.outcomes import not_opened
+from pillarbox.bus.pulsar.producer import ProducerLife
+from pillarbox.bus.pulsar.producers import Opened, Producers, ProducersClosed, TooManyProducers
+from pillarbox.bus.pulsar.settings import (
+    admin_url_of,
+    checked_limit,
+    checked_settings,
+    hosts_of,
+    make_client,
+    producer_settings,
+)
+from pillarbox.errors import BusUnreachable, InvalidTopic
+from pillarbox.event.cloudevents import ContentMode
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.event.rules import PULSAR, check_topic
+
+_ANSWER_BY: Final = 0.9  # of the limit, so that `publish` has returned when it is over
+_REACH_BY: Final = 0.4
+_CLOSE_SECONDS: Final = 3.0
+_FAILURES: Final = (
+    TimeoutError,
+    OSError,
+    PulsarException,
+    ProducersClosed,
+    TooManyProducers,
+    AdminRefused,
+    http.client.HTTPException,
+)
+
+
+class PulsarMessageBus:
+    """Publish to Pulsar; each message is acknowledged by the bookies before it is accepted.
+
+        bus = PulsarMessageBus("pulsar://localhost:6650")
+
+    Takes a URL or the caller's own `pulsar.Client`, which it leaves open. `options` are those of
+    `pulsar.Client`, for security; `settings` those of its producers, as `compression_type`. Topics
+    without a namespace are those of `namespace`. With `dedup` messages are numbered, so that one
+    sent again after a lost answer is not stored twice; the namespace must have deduplication on.
+    """
+
+    def __init__(
+        self,
+        client: Client | str,
+        *,
+        dedup: bool = False,
+        service: str = "pillarbox",
+        namespace: str = "public/default",
+        publish_timeout: timedelta = timedelta(seconds=10),
+        content_mode: ContentMode = "binary",
+        partitions: int | None = None,
+        max_producers: int = 128,
+        admin_url: str | None = None,
+        admin_token: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._limit = checked_limit(publish_timeout)
+        self._seconds = publish_timeout.total_seconds()
+        self._own = isinstance(client, str)
+        self._client = (
+            make_client(client, publish_timeout, options or {})
+            if isinstance(client, str)
+            else client
+        )
+        self._url: str = self._client.get_service_info().service_url
+        self._shown = ",".join(f"pulsar://{host}" for host in hosts_of(self._url))
+        self._namespace = namespace
+        self._partitions = partitions
+        self._max_producers = max_producers
+        self._dedup = dedup
+        found = admin_url or admin_url_of(self._url)
+        self._admin = None if found is None else Admin(found, admin_token)
+        # No other process has the name, so its numbers are this bus's alone.
+        name = f"{service}-{secrets.token_hex(6)}" if dedup else None
+        self._settings = producer_settings(checked_settings(settings or {}), self._limit, name)
+        self._build = builder(content_mode, grouped=not dedup)
+        self._numbered = Numbered(self._build) if dedup else None
+        self._capabilities = Capabilities(PULSAR, publish_timeout, deduplicates=dedup)
+        self._open_producers: Producers | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this bus can do."""
+        return self._capabilities
+
+    async def start(self) -> Sequence[str]:
+        """Reach the cluster; return what of the namespace would lose or repeat events."""
+        seconds = self._seconds * _REACH_BY
+        probe = self._address("pillarbox")
+        try:
+            async with asyncio.timeout(seconds):
+                await self._producers.in_thread(self._client.get_topic_partitions, probe)
+        except _FAILURES as error:
+            raise BusUnreachable(self._shown, _reason(error)) from error
+        return [*self._plain_text(), *await self._namespace_weaknesses(seconds)]
+
+    async def publish(
+        self, batch: Sequence[MessageEnvelope], *, one_by_one: bool = False
+    ) -> Sequence[PublishOutcome]:
+        """Hand over a batch; the outcomes come in the same order."""
+        deadline = asyncio.get_running_loop().time() + self._seconds * _ANSWER_BY
+        unused = self._producers.close_unused()
+        if self._numbered is not None:
+            self._numbered.forget(unused)
+        if not one_by_one:
+            return await self._publish(batch, deadline)
+        outcomes: list[PublishOutcome] = []
+        stopped: set[tuple[str | None, str | None]] = set()
+        for message in batch:
+            lane = (message.topic, message.key)
+            if lane in stopped or asyncio.get_running_loop().time() >= deadline:
+                outcomes.append(HELD_BACK)
+                continue
+            outcomes += await self._publish((message,), deadline)
+            if message.key is not None and not isinstance(outcomes[-1], Accepted):
+                stopped.add(lane)
+        return outcomes
+
+    async def apply(self, topics: Sequence[str]) -> Sequence[str]:
+        """Create the topics that are missing; needs the admin interface."""
+        seconds = self._seconds
+        try:
+            async with asyncio.timeout(seconds):
+                made = [topic for topic in topics if await self._create(topic, seconds)]
+        except _FAILURES as error:
+            raise BusUnreachable(self._shown, _reason(error)) from error
+        return made
+
+    async def close(self) -> None:
+        """Close the producers, and the client if it is ours; messages without an answer are unknown."""
+        producers, self._open_producers = self._open_producers, None
+        if producers is not None:
+            await producers.close()
+        if self._own:
+            self._own = False
+            closing = asyncio.get_running_loop().run_in_executor(None, self._client.shutdown)
+            await asyncio.wait((closing,), timeout=_CLOSE_SECONDS)
+
+    async def _publish(
+        self, batch: Sequence[MessageEnvelope], deadline: float
+    ) -> list[PublishOutcome]:
+        if not batch:
+            return []
+        by_topic: dict[str | None, list[MessageEnvelope]] = {}
+        for message in batch:
+            by_topic.setdefault(message.topic, []).append(message)
+        if len(by_topic) == 1:
+            [(topic, messages)] = by_topic.items()
+            return await self._publish_to(topic, messages, deadline)
+        answers = await asyncio.gather(
+            *(self._publish_to(topic, part, deadline) for topic, part in by_topic.items())
+        )
+        parts = {topic: iter(part) for topic, part in zip(by_topic, answers, strict=True)}
+        return [next(parts[message.topic]) for message in batch]
+
+    async def _publish_to(
+        self, topic: str | None, batch: Sequence[MessageEnvelope], deadline: float
+    ) -> list[PublishOutcome]:
+        try:
+            checked = check_topic(topic or "", PULSAR)
+        except InvalidTopic as error:
+            return [Refused(error.code, str(error))] * len(batch)
+        if self._numbered is not None:
+            return await self._numbered.publish(self._reach, checked, batch, deadline)
+        life = await self._reach(checked)
+        if isinstance(life, Unavailable):
+            return [life] * len(batch)
+        sent = await life.hand_over(batch, self._build, deadline)
+        return await life.answers(sent, len(batch), deadline)
+
+    async def _reach(self, topic: str) -> ProducerLife | Unavailable:
+        """Return a producer that is connected, or why there is none, within a part of the limit."""
+        try:
+            async with asyncio.timeout(self._seconds * _REACH_BY):
+                return await self._producers.get(topic, self._address(topic))
+        except TooManyProducers as error:
+            return Unavailable("too-many-producers", str(error), topic)
+        except _FAILURES as error:
+            return not_opened(error, topic)
+
+    async def _create(self, topic: str, seconds: float) -> bool:
+        address = self._address(check_topic(topic, PULSAR))
+        if self._admin is not None:
+            work = (self._admin.create, address, self._partitions, seconds)
+            return bool(await self._producers.in_thread(*work))
+        # The broker makes the topic by itself, unless that is switched off there.
+        await self._producers.get(topic, address)
+        return True
+
+    async def _namespace_weaknesses(self, seconds: float) -> Sequence[str]:
+        if self._admin is None:
+            hint = "give admin_url to have copies, retention and deduplication checked"
+            return [f"the settings of {self._namespace} were not looked at; {hint}"]
+        look = partial(self._admin.weaknesses, self._namespace, seconds, dedup=self._dedup)
+        try:
+            async with asyncio.timeout(seconds):
+                return cast("list[str]", await self._producers.in_thread(look))
+        except _FAILURES as error:
+            return [f"the settings of {self._namespace} cannot be looked at: {_reason(error)}"]
+
+    def _plain_text(self) -> Sequence[str]:
+        if self._url.startswith("pulsar+ssl:") or all_loopback(hosts_of(self._url)):
+            return []
+        return ["events travel to Pulsar in plain text; write pulsar+ssl://host:6651"]
+
+    def _address(self, topic: str) -> str:
+        if "/" not in topic:
+            return f"persistent://{self._namespace}/{topic}"
+        return topic if "://" in topic else f"persistent://{topic}"
+
+    @property
+    def _producers(self) -> Producers:
+        if self._open_producers is None:
+            self._open_producers = Producers(
+                self._client, self._settings, self._max_producers, self._opened
+            )
+        return self._open_producers
+
+    def _opened(self, topic: str, opened: Opened) -> None:
+        if self._numbered is not None:
+            self._numbered.opened(topic, opened)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
