@@ -1,29 +1,66 @@
 """RabbitMQ, read by a consumer of its own client."""
 
 import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from subprocess import DEVNULL, PIPE
 
 import aiormq
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.rabbitmq import RabbitMQMessageBus
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.event.rules import RABBITMQ
 from pillarbox.servers import RabbitMq
-from tests.bus.rig import LIMIT, Stored
+from pillarbox.servers.locate import find_rabbitmq
+from pillarbox.servers.ports import LOOPBACK
+from pillarbox.testing import Binding, Line
+from tests.bus.rig import LIMIT, ProxyLine, Stored, nobody
+from tests.support.faultproxy import FaultProxy
 
 READ_SECONDS = 20
+CONTROL_SECONDS = 30
 MOST = 65_535
+LARGEST = RABBITMQ.message_max_bytes  # the broker's own limit from version 4 on
+FULL = '{"max-length": 0, "overflow": "reject-publish"}'
 
 
 @dataclass(frozen=True, slots=True)
 class RabbitMqRig:
     server: RabbitMq
     name: str = "rabbitmq"
+    binding: Binding = "amqp"
 
     def bus(self, *, limit: timedelta = LIMIT, address: str | None = None) -> MessageBus:
-        url = address and f"amqp://guest:guest@{address.partition('://')[2]}/"
+        url = address and f"amqp://guest:guest@{address.rpartition('/')[2]}/"
         return RabbitMQMessageBus(url or self.server.url, publish_timeout=limit)
+
+    def structured_bus(self) -> MessageBus:
+        return RabbitMQMessageBus(self.server.url, content_mode="structured")
+
+    def unreachable_bus(self, *, limit: timedelta) -> MessageBus:
+        return self.bus(limit=limit, address=nobody())
+
+    @asynccontextmanager
+    async def behind_a_line(self, *, limit: timedelta) -> AsyncIterator[tuple[MessageBus, Line]]:
+        async with FaultProxy(LOOPBACK, self.server.port) as proxy:
+            bus = self.bus(limit=limit, address=f"{proxy.host}:{proxy.port}")
+            yield bus, ProxyLine(proxy)
+            await bus.close()
+
+    async def refuse(self, message: MessageEnvelope) -> MessageEnvelope:
+        await limit_size(self.server, LARGEST)
+        return message._replace(data=b"x" * (LARGEST + 1))
+
+    async def forbid(self, topic: str) -> None:
+        await control(self.server, "set_policy", topic, f"^{topic}$", FULL)
+
+    async def permit(self, topic: str) -> None:
+        await control(self.server, "clear_policy", topic)
 
     async def read(self, topic: str) -> list[Stored]:
         return [_stored(message) for message in await self.deliveries(topic)]
@@ -35,6 +72,32 @@ class RabbitMqRig:
             waiting = (await channel.queue_declare(queue, passive=True)).message_count or 0
             async with asyncio.timeout(READ_SECONDS):
                 return await _consumed(channel, queue, waiting)
+
+
+async def limit_size(server: RabbitMq, most: int) -> None:
+    """Let channels that are opened from now on take bodies up to this size."""
+    await control(server, "eval", f"application:set_env(rabbit, max_message_size, {most}).")
+
+
+async def control(server: RabbitMq, *command: str) -> None:
+    """Run `rabbitmqctl` against the node of a server."""
+    program = find_rabbitmq().with_name("rabbitmqctl")
+    process = await asyncio.create_subprocess_exec(
+        program,
+        "-n",
+        f"{server._node}@localhost",
+        *command,
+        stdout=DEVNULL,
+        stderr=PIPE,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(server.folder),
+            "ERL_EPMD_PORT": str(server._ports["mapper"]),
+        },
+    )
+    async with asyncio.timeout(CONTROL_SECONDS):
+        _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
 
 
 async def _consumed(channel: AbstractChannel, queue: str, count: int) -> list[DeliveredMessage]:
@@ -50,5 +113,8 @@ async def _consumed(channel: AbstractChannel, queue: str, count: int) -> list[De
 
 
 def _stored(message: DeliveredMessage) -> Stored:
-    headers = message.header.properties.headers or {}
-    return Stored(None, message.body, {name: str(value) for name, value in headers.items()})
+    properties = message.header.properties
+    headers = {name: str(value) for name, value in (properties.headers or {}).items()}
+    if properties.content_type is not None:
+        headers["content-type"] = properties.content_type
+    return Stored(None, message.body, headers)

@@ -21,8 +21,8 @@ from pillarbox.bus.rabbitmq.frames import (
 )
 from pillarbox.bus.rabbitmq.outcomes import (
     BLOCKED,
-    NOT_TAKEN,
     invalid,
+    not_taken,
     outcomes_of_close,
     size_limit,
     too_large,
@@ -59,8 +59,14 @@ class PublishingChannel(Channel):
         self._waiting: dict[int, tuple[Handover, int, WireMessage]] = {}
         self._room = asyncio.Event()
         self._announced: dict[str, bytes] = {}
+        self._rejects = False
         self.size_limit = limit
         self.ended = False
+
+    @property
+    def spent(self) -> bool:
+        """Whether it may be replaced: a channel goes on rejecting when a queue's limit was raised."""
+        return self.ended or (self._rejects and not self._waiting)
 
     async def blocked(self) -> bool:
         """Tell whether the broker has stopped reading, for want of memory or disk."""
@@ -145,17 +151,19 @@ class PublishingChannel(Channel):
         return frame
 
     async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
-        outcome = ACCEPTED if isinstance(frame, commands.Basic.Ack) else NOT_TAKEN
+        taken = isinstance(frame, commands.Basic.Ack)
         last = frame.delivery_tag or 0
         numbers = (
             list(takewhile(lambda number: number <= last, self._waiting))
             if getattr(frame, "multiple", False)
             else (last,)
         )
+        self._rejects = self._rejects or not taken
         for number in numbers:
             found = self._waiting.pop(number, None)
             if found is not None:
-                found[0].answer(found[1], outcome)
+                handover, place, message = found
+                handover.answer(place, ACCEPTED if taken else not_taken(message.topic))
         self._room.set()
 
     async def _on_return_frame(self, frame: commands.Basic.Return) -> None:

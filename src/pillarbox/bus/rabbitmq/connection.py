@@ -68,9 +68,13 @@ class Connection:
 
     async def channel(self) -> tuple[PublishingChannel, bool]:
         """Return the channel that takes messages, and whether it is new."""
-        if self._channel is not None and not self._channel.ended:
-            return self._channel, False
-        limit = None if self._channel is None else self._channel.size_limit
+        last = self._channel
+        if last is not None and not last.spent:
+            return last, False
+        if last is not None and not last.ended:
+            last.end(CLOSED)
+            await last.close()
+        limit = None if last is None else last.size_limit
         taken = self._client.channels
         number = next(number for number in itertools.count(_FIRST_NUMBER) if number not in taken)
         made = PublishingChannel(

@@ -14,7 +14,6 @@ _TOO_LARGE: Final = re.compile(r"message size (\d+)\D+(\d+)")
 _TOPIC: Final = re.compile(r"access to topic '(.*)' in exchange ")
 
 BLOCKED: Final = Unavailable("blocked", "the broker takes no messages: its memory or disk is low")
-NOT_TAKEN: Final = Unavailable("nack", "a queue did not take the message")
 
 
 def invalid(part: str, problem: str) -> Refused:
@@ -30,6 +29,11 @@ def too_large(size: int, limit: int) -> Refused:
 def unroutable(topic: str) -> Unavailable:
     """Say that no queue is bound for the routing key of a message."""
     return Unavailable("unroutable", "no queue is bound for this routing key", topic)
+
+
+def not_taken(topic: str) -> Unavailable:
+    """Say that a queue of the topic is full or has lost its leader."""
+    return Unavailable("nack", "a queue did not take the message", topic)
 
 
 def no_exchange(exchange: str) -> Unavailable:
