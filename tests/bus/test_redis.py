@@ -1,5 +1,6 @@
 """What only Redis does: its streams, its fields, its partitions and its limits."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,9 @@ from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, U
 from pillarbox.bus.partition import partition_for
 from pillarbox.bus.redis import RedisMessageBus
 from pillarbox.bus.redis.outcomes import outcome_of
+from pillarbox.errors import BusUnreachable
 from pillarbox.servers import Redis
+from pillarbox.servers.ports import LOOPBACK
 from tests.bus.rig import ids, kinds, message, new_topic
 from tests.bus.rig_redis import TOO_LARGE, RedisRig
 
@@ -103,6 +106,28 @@ async def test_apply_makes_every_partition_and_leaves_it_empty(
     assert again == []
     found = [await client.xinfo_stream(stream) for stream in made]
     assert [(info["length"], info["groups"]) for info in found] == [(0, 0)] * 3
+
+
+async def test_several_who_apply_at_the_same_time_do_not_disturb_each_other(
+    redis_server: Redis, client: Any
+) -> None:
+    topic = new_topic()
+    buses = [RedisMessageBus(redis_server.url) for _ in range(8)]
+
+    made = await asyncio.gather(*(bus.apply([topic]) for bus in buses))
+
+    assert [topic] in made
+    assert (await client.xinfo_stream(topic))["groups"] == 0
+
+
+async def test_apply_says_why_it_may_not(redis_server: Redis, client: Any) -> None:
+    await client.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+type")
+    bus = RedisMessageBus(f"redis://reader:secret@{LOOPBACK}:{redis_server.port}")
+
+    with pytest.raises(BusUnreachable, match="permissions"):
+        await bus.apply([new_topic()])
+
+    await client.execute_command("ACL", "DELUSER", "reader")
 
 
 @pytest.mark.usefixtures("elsewhere")

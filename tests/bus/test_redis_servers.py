@@ -1,7 +1,9 @@
 """Redis servers that are full, read-only, forbidden or alone, each one of our own."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
@@ -147,6 +149,23 @@ async def test_a_user_who_may_not_add_is_unavailable_as_a_whole(server: Redis, c
 
     assert problem(outcome) == ("NOPERM", None)
     assert again == [ACCEPTED]
+
+
+async def test_the_rights_that_the_guide_names_are_enough(server: Redis, client: Any) -> None:
+    guide = Path(__file__).parents[2] / "docs/guides/redis.md"
+    users = re.findall(r"^ACL SETUSER (\w+) +on >secret (.*)$", guide.read_text(), re.MULTILINE)
+    buses = {}
+    for user, rights in users:
+        await client.execute_command("ACL", "SETUSER", user, "on", ">secret", *rights.split())
+        buses[user] = RedisMessageBus(f"redis://{user}:secret@{LOOPBACK}:{server.port}")
+
+    made = await buses["deployer"].apply(["shop.order"])
+    said = await buses["projector"].start()
+    outcomes = await buses["projector"].publish([message("shop.order")])
+    await buses["projector"].close()
+
+    assert (made, outcomes) == (["shop.order"], [ACCEPTED])
+    assert not any("could not be seen" in sentence for sentence in said)
 
 
 async def test_a_login_that_is_missing_is_unavailable_and_no_message_is_blamed() -> None:

@@ -60,9 +60,14 @@ class Streams:
         return [*_of_disk(settings), *_of_replicas(settings, facts, replicas)]
 
     async def _create(self, stream: str) -> None:
-        # A group makes an empty stream; an entry, though deleted at once, might be read.
+        # A group makes an empty stream; an entry, though deleted at once, might be read. Both steps
+        # are one, so that several who apply at the same time do not meet each other's group.
+        await self._ask("MULTI")
         await self._ask("XGROUP", "CREATE", stream, _GROUP, "$", "MKSTREAM")
         await self._ask("XGROUP", "DESTROY", stream, _GROUP)
+        for answer in await self._ask("EXEC"):
+            if isinstance(answer, ResponseError):
+                raise answer
 
     async def _ask(self, *words: str) -> Any:
         await self._client.send_command(*words)
