@@ -38,6 +38,9 @@ class SecureRig(Protocol):
     greets: bool
     """Whether the broker speaks a line in plain text before TLS begins."""
 
+    tells_why: bool
+    """Whether the client says that a certificate was at fault."""
+
     def server(self, tls: TlsFiles, login: Login) -> Broker: ...
 
     def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus: ...

@@ -1,28 +1,44 @@
 """Brokers that ask for TLS, a client's certificate and a login, each with its bus and a reader."""
 
 import asyncio
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+import aio_pika
+import aio_pika.exceptions
 import confluent_kafka
 import nats
 import nats.js.errors
+import pulsar
 import redis.asyncio
 from redis.credentials import CredentialProvider
 
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.nats import NatsMessageBus
+from pillarbox.bus.pulsar import PulsarMessageBus
+from pillarbox.bus.rabbitmq import RabbitMQMessageBus
 from pillarbox.bus.redis import RedisMessageBus
-from pillarbox.servers import Kafka, Login, Nats, Redis, TlsFiles
+from pillarbox.servers import Kafka, Login, Nats, Pulsar, RabbitMq, Redis, TlsFiles
 from pillarbox.servers.ports import LOOPBACK
+from pillarbox.servers.pulsar import token_for
 from tests.bus.secure import Papers, SecureRig
+
+
+def _pair(papers: Papers) -> Callable[[], tuple[str, str]]:
+    def credentials() -> tuple[str, str]:
+        login = papers.login()
+        return login.user, login.password
+
+    return credentials
 
 
 class NatsSecureRig:
     greets = True
+    tells_why = True
 
     def server(self, tls: TlsFiles, login: Login) -> Nats:
         return Nats(tls=tls, login=login)
@@ -62,6 +78,7 @@ class _RedisLogin(CredentialProvider):
 
 class RedisSecureRig:
     greets = False
+    tells_why = True
 
     def server(self, tls: TlsFiles, login: Login) -> Redis:
         return Redis(tls=tls, login=login)
@@ -90,19 +107,16 @@ def _redis(papers: Papers) -> dict[str, Any]:
 
 class KafkaSecureRig:
     greets = False
+    tells_why = True
 
     def server(self, tls: TlsFiles, login: Login) -> Kafka:
         return Kafka(tls=tls, login=login)
 
     def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
-        def credentials() -> tuple[str, str]:
-            login = papers.login()
-            return login.user, login.password
-
         return KafkaMessageBus(
             f"{LOOPBACK}:{port}",
             settings=_kafka(papers),
-            credentials=credentials,
+            credentials=_pair(papers),
             publish_timeout=limit,
         )
 
@@ -138,8 +152,85 @@ def _kafka(papers: Papers) -> dict[str, str]:
     return made
 
 
+class RabbitMqSecureRig:
+    greets = False
+    tells_why = True
+
+    def server(self, tls: TlsFiles, login: Login) -> RabbitMq:
+        return RabbitMq(tls=tls, login=login)
+
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+        return RabbitMQMessageBus(
+            f"amqps://{LOOPBACK}:{port}/",
+            options={"context": papers.context()},
+            credentials=_pair(papers),  # type: ignore[call-arg]  # soon
+            publish_timeout=limit,
+        )
+
+    async def count(self, port: int, papers: Papers, topic: str) -> int:
+        login = papers.login()
+        connection = await aio_pika.connect(
+            f"amqps://{LOOPBACK}:{port}/",
+            login=login.user,
+            password=login.password,
+            ssl_context=papers.context(),
+        )
+        async with connection:
+            try:
+                queue = await (await connection.channel()).get_queue(topic)
+            except aio_pika.exceptions.ChannelNotFoundEntity:
+                return 0
+            taken = 0
+            while await queue.get(no_ack=True, fail=False) is not None:
+                taken += 1
+            return taken
+
+
+class PulsarSecureRig:
+    greets = False
+    tells_why = False
+
+    def server(self, tls: TlsFiles, login: Login) -> Pulsar:
+        return Pulsar(tls=tls, login=login)
+
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+        url = f"pulsar+ssl://{LOOPBACK}:{port}"
+        return PulsarMessageBus(url, options=_pulsar(papers), publish_timeout=limit)
+
+    async def count(self, port: int, papers: Papers, topic: str) -> int:
+        return await asyncio.to_thread(self._count, port, papers, topic)
+
+    def _count(self, port: int, papers: Papers, topic: str) -> int:
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+        url = f"pulsar+ssl://{LOOPBACK}:{port}"
+        client = pulsar.Client(url, logger=logger, tls_validate_hostname=True, **_pulsar(papers))
+        try:
+            reader = client.create_reader(topic, pulsar.MessageId.earliest)
+            taken = 0
+            while reader.has_message_available():
+                reader.read_next(20_000)
+                taken += 1
+            return taken
+        finally:
+            client.close()
+
+
+def _pulsar(papers: Papers) -> dict[str, Any]:
+    def token() -> str:
+        return token_for(papers.login())
+
+    made: dict[str, Any] = {"authentication": pulsar.AuthenticationToken(token)}
+    if papers.authority is not None:
+        made["tls_trust_certs_file_path"] = str(papers.authority)
+    if papers.client is not None:
+        made["tls_certificate_file_path"] = str(papers.client.certificate)
+        made["tls_private_key_file_path"] = str(papers.client.key)
+    return made
+
+
 SECURE_RIGS: Final[Mapping[str, SecureRig]] = {
     "nats": NatsSecureRig(),
     "redis": RedisSecureRig(),
     "kafka": KafkaSecureRig(),
+    "pulsar": PulsarSecureRig(),
 }

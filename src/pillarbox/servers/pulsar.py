@@ -103,9 +103,7 @@ class Pulsar(Broker):
         """The token of the user who is let in."""
         if self._login is None:
             raise ServerFailed(self.name, "asks for no token")
-        head, body = _part({"alg": "HS256"}), _part({"sub": self._login.user})
-        signature = hmac.digest(_signing_key(self._login), f"{head}.{body}".encode(), "sha256")
-        return f"{head}.{body}.{_base64url(signature)}"
+        return token_for(self._login)
 
     @property
     def admin_url(self) -> str:
@@ -206,6 +204,13 @@ class Pulsar(Broker):
             return connection.getresponse().read()
         finally:
             connection.close()
+
+
+def token_for(login: Login) -> str:
+    """Return the token of a user, signed with the login's password."""
+    head, body = _part({"alg": "HS256"}), _part({"sub": login.user})
+    signature = hmac.digest(_signing_key(login), f"{head}.{body}".encode(), "sha256")
+    return f"{head}.{body}.{_base64url(signature)}"
 
 
 def _signing_key(login: Login) -> bytes:
