@@ -22,7 +22,7 @@ from pillarbox.bus.connect import bus_from_url
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.cli.main import main as command_line
 from pillarbox.errors import PillarboxError
-from pillarbox.event.rules import KAFKA, MEMORY, NATS, PORTABLE, RABBITMQ, REDIS, BusRules
+from pillarbox.event.rules import KAFKA, MEMORY, NATS, PORTABLE, PULSAR, RABBITMQ, REDIS, BusRules
 from pillarbox.outbox.tables import metadata
 from pillarbox.servers import errors as server_errors
 from pillarbox.uow import outcome
@@ -33,7 +33,7 @@ HELP_WIDTH: Final = 88
 POSTGRESQL: Final = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it so
 # The modules that define errors must be imported before the tree is walked.
 ERROR_MODULES: Final = (outcome, server_errors)
-BROKERS: Final = (KAFKA, NATS, RABBITMQ, REDIS, MEMORY)
+BROKERS: Final = (KAFKA, PULSAR, NATS, RABBITMQ, REDIS, MEMORY)
 
 
 def pages() -> dict[str, str]:
