@@ -13,7 +13,7 @@ from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
 from pillarbox.bus.partition import check_partitions, partition_for
 from pillarbox.bus.rabbitmq.channel import PublishingChannel
-from pillarbox.bus.rabbitmq.connection import Connection, address_of
+from pillarbox.bus.rabbitmq.connection import Connection, address_of, verifies
 from pillarbox.bus.rabbitmq.frames import WireMessage, wire_message
 from pillarbox.bus.rabbitmq.outcomes import BLOCKED
 from pillarbox.bus.rabbitmq.queues import SETTLE_SECONDS, Queues
@@ -33,7 +33,8 @@ class RabbitMQMessageBus:
 
         bus = RabbitMQMessageBus("amqp://guest:guest@localhost:5672/")
 
-    `options` are those of aiormq's `connect`, for security and tuning. The exchange and a quorum queue
+    `options` are those of aiormq's `connect`, for security and tuning; `user` and `password` may stand
+    there too, also as callables, which are asked at each connection. The exchange and a quorum queue
     for each topic are made by `apply`, and by themselves when the broker is on this machine. With
     `partitions` a topic is spread by key over that many queues, so that each can have one consumer
     that takes the events of a key in order.
@@ -76,12 +77,9 @@ class RabbitMQMessageBus:
         try:
             async with asyncio.timeout(self._seconds):
                 queues = await self._queues()
-                said = await queues.weaknesses(sorted(self._kept))
+                return [*self._exposure(), *await queues.weaknesses(sorted(self._kept))]
         except _FAILURES as error:
             raise BusUnreachable(self._shown, _reason(error)) from error
-        if self._address.scheme == "amqp" and not self._makes_queues:
-            said.append(f"{self._shown} is not encrypted: use amqps://")
-        return said
 
     async def publish(
         self, batch: Sequence[MessageEnvelope], *, one_by_one: bool = False
@@ -246,6 +244,14 @@ class RabbitMQMessageBus:
             raise
         return connection
 
+    def _exposure(self) -> list[str]:
+        """Say whether others can read along, or pass for the broker."""
+        if self._address.scheme == "amqps":
+            if verifies(self._address, self._options):
+                return []
+            return [f"the certificate of {self._shown} is not verified: anybody can pass for it"]
+        return [] if self._makes_queues else [f"{self._shown} is not encrypted: use amqps://"]
+
     def _drop(self, connection: Connection) -> None:
         if self._connection is connection:
             self._connection = None
@@ -255,4 +261,4 @@ class RabbitMQMessageBus:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return " ".join(map(str, error.args)) or type(error).__name__

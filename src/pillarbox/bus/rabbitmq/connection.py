@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from pillarbox.errors import InvalidConfig
 _log = logging.getLogger("pillarbox.bus.rabbitmq")
 
 _SCHEMES: Final = {"amqp": "amqp", "rabbitmq": "amqp", "amqps": "amqps"}
+_LOGIN: Final = frozenset({"user", "password"})
 _HEARTBEAT_SECONDS: Final = 5
 _CLOSE_SECONDS: Final = 2.0
 _FIRST_NUMBER: Final = 1
@@ -39,6 +41,27 @@ def address_of(url: str) -> URL:
     return address.update_query({"heartbeat": str(_HEARTBEAT_SECONDS)} | dict(address.query))
 
 
+def verifies(address: URL, options: Mapping[str, Any]) -> bool:
+    """Tell whether the certificate of the broker is held against its name."""
+    context: ssl.SSLContext | None = options.get("context")
+    if context is None:
+        return address.query.get("no_verify_ssl", "0") == "0"
+    return context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
+
+
+def _with_login(address: URL, options: Mapping[str, Any]) -> URL:
+    """Put user and password into an address; callables are asked, once for each connection."""
+    for name in _LOGIN & options.keys():
+        given = options[name]
+        try:
+            text = given() if callable(given) else given
+        except Exception as error:
+            kind = type(error).__name__
+            raise ConnectionError(f"the credentials could not be read: {kind}") from error
+        address = address.with_user(text) if name == "user" else address.with_password(text)
+    return address
+
+
 class Connection:
     """A connection; when its channel is closed, a new one is opened on it."""
 
@@ -46,10 +69,11 @@ class Connection:
         self._transport = _Transport(
             TLSTransportFactory() if address.scheme == "amqps" else TCPTransportFactory()
         )
+        others = {name: value for name, value in options.items() if name not in _LOGIN}
         properties = {"connection_name": "pillarbox", **options.get("client_properties", {})}
         self._client = Client(
-            address,
-            **{**options, "client_properties": properties},
+            _with_login(address, options),
+            **{**others, "client_properties": properties},
             transport_factory=self._transport,
         )
         self._exchange = exchange
