@@ -10,23 +10,38 @@ import pulsar
 
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.pulsar import PulsarMessageBus
+from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.servers import Pulsar
-from tests.bus.rig import LIMIT, Stored
+from pillarbox.testing import Binding
+from tests.bus.rig import LIMIT, Stored, nobody
 
 READ_MILLIS = 20_000
+TOO_LARGE = b"x" * 5_300_000
 
 
 @dataclass(frozen=True, slots=True)
 class PulsarRig:
     server: Pulsar
     name: str = "pulsar"
+    binding: Binding = "kafka"
     dedup: bool = False
 
     def bus(self, *, limit: timedelta = LIMIT, address: str | None = None) -> MessageBus:
-        url = self.server.url if address is None else f"pulsar://{address.rpartition('/')[2]}"
         return PulsarMessageBus(
-            url, dedup=self.dedup, publish_timeout=limit, admin_url=self.server.admin_url
+            address or self.server.url,
+            dedup=self.dedup,
+            publish_timeout=limit,
+            admin_url=self.server.admin_url,
         )
+
+    def structured_bus(self) -> MessageBus:
+        return PulsarMessageBus(self.server.url, content_mode="structured", dedup=self.dedup)
+
+    def unreachable_bus(self, *, limit: timedelta) -> MessageBus:
+        return self.bus(limit=limit, address=f"pulsar://{nobody()}")
+
+    async def refuse(self, message: MessageEnvelope) -> MessageEnvelope:
+        return message._replace(data=TOO_LARGE)
 
     async def read(self, topic: str) -> list[Stored]:
         return [stored(message) for message in await asyncio.to_thread(self._read, topic)]
