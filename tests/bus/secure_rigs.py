@@ -28,12 +28,8 @@ from pillarbox.servers.pulsar import token_for
 from tests.bus.secure import Papers, SecureRig
 
 
-def _pair(papers: Papers) -> Callable[[], tuple[str, str]]:
-    def credentials() -> tuple[str, str]:
-        login = papers.login()
-        return login.user, login.password
-
-    return credentials
+def _asked(papers: Papers) -> dict[str, Callable[[], str]]:
+    return {"user": lambda: papers.login().user, "password": lambda: papers.login().password}
 
 
 class NatsSecureRig:
@@ -60,11 +56,7 @@ class NatsSecureRig:
 
 
 def _nats(papers: Papers) -> dict[str, Any]:
-    return {
-        "tls": papers.context(),
-        "user": lambda: papers.login().user,
-        "password": lambda: papers.login().password,
-    }
+    return {"tls": papers.context(), **_asked(papers)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +105,14 @@ class KafkaSecureRig:
         return Kafka(tls=tls, login=login)
 
     def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+        def credentials() -> tuple[str, str]:
+            login = papers.login()
+            return login.user, login.password
+
         return KafkaMessageBus(
             f"{LOOPBACK}:{port}",
             settings=_kafka(papers),
-            credentials=_pair(papers),
+            credentials=credentials,
             publish_timeout=limit,
         )
 
@@ -162,19 +158,14 @@ class RabbitMqSecureRig:
     def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
         return RabbitMQMessageBus(
             f"amqps://{LOOPBACK}:{port}/",
-            options={"context": papers.context()},
-            credentials=_pair(papers),  # type: ignore[call-arg]  # soon
+            options={"context": papers.context(), **_asked(papers)},
             publish_timeout=limit,
         )
 
     async def count(self, port: int, papers: Papers, topic: str) -> int:
         login = papers.login()
-        connection = await aio_pika.connect(
-            f"amqps://{LOOPBACK}:{port}/",
-            login=login.user,
-            password=login.password,
-            ssl_context=papers.context(),
-        )
+        url = f"amqps://{login.user}:{login.password}@{LOOPBACK}:{port}/"
+        connection = await aio_pika.connect(url, ssl_context=papers.context())
         async with connection:
             try:
                 queue = await (await connection.channel()).get_queue(topic)
@@ -232,5 +223,6 @@ SECURE_RIGS: Final[Mapping[str, SecureRig]] = {
     "nats": NatsSecureRig(),
     "redis": RedisSecureRig(),
     "kafka": KafkaSecureRig(),
+    "rabbitmq": RabbitMqSecureRig(),
     "pulsar": PulsarSecureRig(),
 }
