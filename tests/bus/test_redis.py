@@ -201,6 +201,30 @@ async def test_one_by_one_stops_a_key_at_its_refused_message(bus: MessageBus) ->
 
 
 @pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"appendonly": "no"}, "appendonly is no"),
+        ({"appendfsync": "everysec"}, "appendfsync is everysec"),
+        ({"maxmemory-policy": "allkeys-lru"}, "maxmemory-policy is allkeys-lru"),
+        ({}, "no replica is connected"),
+    ],
+)
+async def test_start_says_what_would_lose_events(
+    bus: MessageBus, client: Any, settings: dict[str, str], sentence: str
+) -> None:
+    before = {name: (await client.config_get(name))[name] for name in settings}
+    for name, value in settings.items():
+        await client.config_set(name, value)
+
+    said = await bus.start()
+    for name, value in before.items():
+        await client.config_set(name, value)
+
+    assert any(sentence in weak for weak in said)
+    assert len(said) == len(settings) + 1
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
         (b"1700000000000-0", ACCEPTED),

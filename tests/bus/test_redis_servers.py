@@ -74,6 +74,10 @@ async def as_user(server: Redis, client: Any, *rules: str) -> MessageBus:
     return RedisMessageBus(f"redis://app:secret@{LOOPBACK}:{server.port}")
 
 
+def careful(server: Redis) -> MessageBus:
+    return RedisMessageBus(server.url, replicas=1, publish_timeout=SHORT)
+
+
 def problem(outcome: PublishOutcome) -> tuple[str, str | None]:
     assert isinstance(outcome, Unavailable)
     return outcome.code, outcome.topic
@@ -201,14 +205,19 @@ async def test_a_limit_that_cannot_be_seen_blames_the_guilty_message_alone(
     topic = new_topic()
     bus = await as_user(server, client, "~*", "+xadd")
     await client.config_set("proto-max-bulk-len", "1mb")
-    large = message(topic, 2, data=b"x" * 1_100_000)
-    batch = [message(topic, 1), large, message(topic, 3)]
+    batch = [message(topic, 1), message(topic, 2, data=b"x" * 1_100_000), message(topic, 3)]
 
-    outcomes = await bus.publish(batch)
+    async def blamed() -> bool:
+        # The server ends the connection with its answer, which may be lost on the way.
+        first, guilty, last = kinds(await bus.publish(batch))
+        assert {first, last} <= {"Accepted", "Unknown"}
+        assert guilty in {"Refused", "Unknown"}
+        return guilty == "Refused"
+
+    await until(blamed, "the guilty message is refused")
     after = await bus.publish([message(topic, 3)])
     await bus.close()
 
-    assert kinds(outcomes) == ["Accepted", "Refused", "Unknown"]
     assert after == [ACCEPTED]
 
 
@@ -223,7 +232,7 @@ async def test_too_few_replicas_by_the_servers_own_rule_are_unavailable(
 
 
 async def test_without_the_replicas_asked_for_nothing_is_stored(server: Redis, client: Any) -> None:
-    bus, topic = RedisMessageBus(server.url, replicas=1, publish_timeout=SHORT), new_topic()
+    bus, topic = careful(server), new_topic()
 
     [outcome] = await bus.publish([message(topic)])
     said = await bus.start()
@@ -237,7 +246,7 @@ async def test_without_the_replicas_asked_for_nothing_is_stored(server: Redis, c
 async def test_a_message_is_accepted_when_the_replicas_have_it(
     server: Redis, replica: Redis
 ) -> None:
-    bus, topic = RedisMessageBus(server.url, replicas=1, publish_timeout=SHORT), new_topic()
+    bus, topic = careful(server), new_topic()
     await follow(replica, server)
     batch = [message(topic, n) for n in range(100)]
 
@@ -253,7 +262,7 @@ async def test_a_message_is_accepted_when_the_replicas_have_it(
 async def test_a_replica_that_falls_behind_makes_messages_unknown_and_then_wait(
     server: Redis, replica: Redis, client: Any
 ) -> None:
-    bus, topic = RedisMessageBus(server.url, replicas=1, publish_timeout=SHORT), new_topic()
+    bus, topic = careful(server), new_topic()
     await follow(replica, server)
     assert await bus.publish([message(topic)]) == [ACCEPTED]
 
@@ -271,31 +280,3 @@ async def test_a_replica_that_falls_behind_makes_messages_unknown_and_then_wait(
     assert stored.code == "not-replicated"
     assert problem(waits) == ("replicas-missing", None)
     assert copies == 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"appendonly": "no"}, "appendonly is no"),
-        ({"appendfsync": "everysec"}, "appendfsync is everysec"),
-        ({"maxmemory-policy": "allkeys-lru"}, "maxmemory-policy is allkeys-lru"),
-        ({}, "no replica is connected"),
-    ],
-)
-async def test_start_says_what_would_lose_events(
-    redis_server: Redis, settings: dict[str, str], sentence: str
-) -> None:
-    bus = RedisMessageBus(redis_server.url)
-    client: Any
-    async with Client.from_url(redis_server.url, decode_responses=True) as client:
-        before = {name: (await client.config_get(name))[name] for name in settings}
-        for name, value in settings.items():
-            await client.config_set(name, value)
-
-        said = await bus.start()
-        for name, value in before.items():
-            await client.config_set(name, value)
-    await bus.close()
-
-    assert any(sentence in weak for weak in said)
-    assert len(said) == len(settings) + 1
