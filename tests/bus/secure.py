@@ -24,9 +24,14 @@ class Papers:
     login: Callable[[], Login]
     authority: Path | None
     client: TlsFiles | None
+    careless: bool = False
+    """Whether the client takes any certificate at all."""
 
     def context(self) -> ssl.SSLContext:
         made = ssl.create_default_context(cafile=self.authority)
+        if self.careless:
+            made.check_hostname = False
+            made.verify_mode = ssl.CERT_NONE
         if self.client is not None:
             made.load_cert_chain(self.client.certificate, self.client.key)
         return made

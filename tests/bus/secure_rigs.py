@@ -91,6 +91,8 @@ def _redis(papers: Papers) -> dict[str, Any]:
     made: dict[str, Any] = {"credential_provider": _RedisLogin(papers)}
     if papers.authority is not None:
         made["ssl_ca_certs"] = str(papers.authority)
+    if papers.careless:
+        made |= {"ssl_cert_reqs": "none", "ssl_check_hostname": False}
     if papers.client is not None:
         made["ssl_certfile"] = str(papers.client.certificate)
         made["ssl_keyfile"] = str(papers.client.key)
@@ -142,6 +144,8 @@ def _kafka(papers: Papers) -> dict[str, str]:
     made = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}
     if papers.authority is not None:
         made["ssl.ca.location"] = str(papers.authority)
+    if papers.careless:
+        made["enable.ssl.certificate.verification"] = "false"
     if papers.client is not None:
         made["ssl.certificate.location"] = str(papers.client.certificate)
         made["ssl.key.location"] = str(papers.client.key)
@@ -194,7 +198,7 @@ class PulsarSecureRig:
     def _count(self, port: int, papers: Papers, topic: str) -> int:
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
         url = f"pulsar+ssl://{LOOPBACK}:{port}"
-        client = pulsar.Client(url, logger=logger, tls_validate_hostname=True, **_pulsar(papers))
+        client = pulsar.Client(url, logger=logger, **_pulsar(papers))
         try:
             reader = client.create_reader(topic, pulsar.MessageId.earliest)
             taken = 0
@@ -213,6 +217,8 @@ def _pulsar(papers: Papers) -> dict[str, Any]:
     made: dict[str, Any] = {"authentication": pulsar.AuthenticationToken(token)}
     if papers.authority is not None:
         made["tls_trust_certs_file_path"] = str(papers.authority)
+    if papers.careless:
+        made |= {"tls_allow_insecure_connection": True, "tls_validate_hostname": False}
     if papers.client is not None:
         made["tls_certificate_file_path"] = str(papers.client.certificate)
         made["tls_private_key_file_path"] = str(papers.client.key)

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import ACCEPTED, Unavailable
 from pillarbox.errors import BusUnreachable
@@ -138,6 +140,22 @@ async def test_a_server_of_an_authority_that_nobody_has_named_is_refused(secured
     assert "ertificate" in said[0] or not secured.rig.tells_why
 
 
+async def test_a_bus_that_is_told_not_to_verify_says_so(
+    secured: Secured, certificates: Certificates
+) -> None:
+    careless = replace(secured.papers, careless=True)
+
+    async with (
+        in_the_middle(
+            secured.server, certificates.self_signed, certificates.client, greets=secured.rig.greets
+        ) as port,
+        secured.bus(port, careless) as bus,
+    ):
+        weak = await bus.start()
+
+    assert [said for said in weak if "not verified" in said]
+
+
 async def test_a_server_without_tls_is_told_nothing(secured: Secured) -> None:
     heard = bytearray()
 
@@ -181,6 +199,19 @@ async def test_a_password_that_cannot_be_read_is_no_exception_of_publish(secured
         raise KeyError("no such secret")
 
     await is_refused(secured, replace(secured.papers, login=unreadable))
+
+
+async def test_a_file_that_is_missing_makes_kafka_unavailable(tmp_path: Path) -> None:
+    missing = {"security.protocol": "ssl", "ssl.ca.location": str(tmp_path / "missing.pem")}
+    bus = KafkaMessageBus(f"{LOOPBACK}:9", settings=missing)
+
+    with pytest.raises(BusUnreachable, match=r"ssl\.ca\.location"):
+        await bus.start()
+    together = await bus.publish([message(new_topic())])
+    alone = await bus.publish([message(new_topic())], one_by_one=True)
+    await bus.close()
+
+    assert [type(outcome) for outcome in (*together, *alone)] == [Unavailable] * 2
 
 
 @pytest.mark.faults
