@@ -8,6 +8,9 @@ from pillarbox.bus.connect import bus_from_url
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.nats import NatsMessageBus
+from pillarbox.bus.pulsar import PulsarMessageBus
+from pillarbox.bus.rabbitmq import RabbitMQMessageBus
+from pillarbox.bus.redis import RedisMessageBus
 from pillarbox.errors import InvalidConfig
 
 SECRET = "hunter2"
@@ -19,6 +22,9 @@ SECRET = "hunter2"
         ("kafka://127.0.0.1:9092", KafkaMessageBus),
         ("kafka://a.example:9092,b.example:9092", KafkaMessageBus),
         (f"nats://app:{SECRET}@127.0.0.1:4222", NatsMessageBus),
+        (f"amqp://app:{SECRET}@127.0.0.1:5672/", RabbitMQMessageBus),
+        ("pulsar://127.0.0.1:6650", PulsarMessageBus),
+        (f"redis://app:{SECRET}@127.0.0.1:6379/0", RedisMessageBus),
         ("memory://", MemoryMessageBus),
     ],
 )
@@ -34,7 +40,6 @@ async def test_the_scheme_of_a_url_chooses_the_bus(url: str, kind: type) -> None
     [
         f"kafka://app:{SECRET}@host:9092",
         f"smoke://app:{SECRET}@host",
-        f"redis://app:{SECRET}@host",
         "kafka://",
         SECRET,
     ],
