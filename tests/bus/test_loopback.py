@@ -8,6 +8,7 @@ from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.kafka.settings import exposure
 from pillarbox.bus.loopback import all_loopback, host_of, plaintext_weakness
 from pillarbox.bus.nats import NatsMessageBus
+from pillarbox.bus.rabbitmq import RabbitMQMessageBus
 from pillarbox.servers import Kafka, Nats
 
 ENCRYPTED = "not encrypted"
@@ -86,3 +87,17 @@ async def test_nats_says_at_its_start_that_plain_text_leaves_this_machine(
 
     assert not any(ENCRYPTED in said for said in here)
     assert any(ENCRYPTED in said for said in elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("amqp://broker.example", True),
+        ("amqps://broker.example", False),
+        ("amqp://localhost", False),
+    ],
+)
+def test_rabbitmqs_scheme_and_host_decide(url: str, told: bool) -> None:
+    said = RabbitMQMessageBus(url)._exposure()
+
+    assert any(ENCRYPTED in sentence for sentence in said) is told

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from pulsar import Client, PulsarException
 
 from pillarbox.bus.handover import HELD_BACK
-from pillarbox.bus.loopback import all_loopback
+from pillarbox.bus.loopback import all_loopback, plaintext_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
 from pillarbox.bus.pulsar.admin import Admin, AdminRefused
@@ -219,9 +219,10 @@ class PulsarMessageBus:
             return [f"the settings of {self._namespace} cannot be looked at: {_reason(error)}"]
 
     def _plain_text(self) -> Sequence[str]:
-        if self._url.startswith("pulsar+ssl:") or all_loopback(hosts_of(self._url)):
+        if self._url.startswith("pulsar+ssl:"):
             return []
-        return ["events travel to Pulsar in plain text; write pulsar+ssl://host:6651"]
+        here = all_loopback(hosts_of(self._url))
+        return plaintext_weakness(self._shown, "use pulsar+ssl://host:6651", here=here)
 
     def _address(self, topic: str) -> str:
         if "/" not in topic:

@@ -8,14 +8,14 @@ from typing import Any, Final
 from aiormq.exceptions import AMQPError, ChannelAccessRefused, ChannelInvalidStateError
 
 from pillarbox.bus.handover import CLOSED, HELD_BACK, NO_ANSWER, Handover
-from pillarbox.bus.loopback import all_loopback
+from pillarbox.bus.loopback import all_loopback, plaintext_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
 from pillarbox.bus.partition import check_partitions, partition_for
 from pillarbox.bus.rabbitmq.channel import PublishingChannel
 from pillarbox.bus.rabbitmq.connection import Connection, address_of, verifies
 from pillarbox.bus.rabbitmq.frames import WireMessage, wire_message
-from pillarbox.bus.rabbitmq.outcomes import BLOCKED
+from pillarbox.bus.rabbitmq.outcomes import BLOCKED, invalid
 from pillarbox.bus.rabbitmq.queues import SETTLE_SECONDS, Queues
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import ContentMode
@@ -209,10 +209,13 @@ class RabbitMQMessageBus:
         return made
 
     def _wire(self, envelope: MessageEnvelope) -> WireMessage | Refused:
-        place = partition_for(envelope, self._partitions)
-        if envelope.routing_key is not None:
-            place = envelope.routing_key + place.removeprefix(envelope.topic or "")
-        return wire_message(envelope, place, self._mode)
+        try:
+            place = partition_for(envelope, self._partitions)
+            if envelope.routing_key is not None:
+                place = envelope.routing_key + place.removeprefix(envelope.topic or "")
+            return wire_message(envelope, place, self._mode)
+        except UnicodeEncodeError as error:
+            return invalid("text", f"holds what UTF-8 cannot: {error.reason}")
 
     def _learn(self, outcomes: Sequence[PublishOutcome]) -> None:
         """Look again, before the next messages, at topics that could not take these."""
@@ -250,7 +253,7 @@ class RabbitMQMessageBus:
             if verifies(self._address, self._options):
                 return []
             return [f"the certificate of {self._shown} is not verified: anybody can pass for it"]
-        return [] if self._makes_queues else [f"{self._shown} is not encrypted: use amqps://"]
+        return plaintext_weakness(self._shown, "use amqps://", here=self._makes_queues)
 
     def _drop(self, connection: Connection) -> None:
         if self._connection is connection:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
 from redis.asyncio.connection import Connection as PlainConnection
 
-from pillarbox.bus.loopback import all_loopback
+from pillarbox.bus.loopback import all_loopback, plaintext_weakness
 from pillarbox.errors import InvalidConfig
 
 _PORT: Final = 6379
@@ -50,7 +50,7 @@ class Address:
         """Say whether others can read along, or pass for the server."""
         if self._make is not SSLConnection:
             here = all_loopback([self.host])
-            return [] if here else [f"{self.shown} is not encrypted: use rediss://"]
+            return plaintext_weakness(self.shown, "use rediss://", here=here)
         required = self._settings.get("ssl_cert_reqs", "required") in {
             "required",
             ssl.CERT_REQUIRED,
