@@ -16,7 +16,7 @@ from pillarbox.servers import RabbitMq
 from pillarbox.servers.ports import LOOPBACK
 from tests.bus.rig import ids, kinds, message, new_topic
 from tests.bus.rig_rabbitmq import LARGEST, RabbitMqRig, control, limit_size
-from tests.support.faultproxy import FaultProxy, Freeze
+from tests.support.faultproxy import SERVER, AfterBytes, Cut, FaultProxy, Freeze, Rule
 from tests.support.waiting import until
 
 SHORT = timedelta(seconds=3)
@@ -320,13 +320,14 @@ async def test_what_amqp_cannot_carry_is_refused(bus: RabbitMQMessageBus) -> Non
         message(topic, routing_key="ü" * 200),
         message(topic, headers={"x": "y" * 200_000}),
         message(topic, content_type="application/" + "x" * 300),
+        message(topic, headers={"x": "\ud800"}),
         message("amq.topic"),
         message(topic),
     ]
 
     outcomes = await bus.publish(batch)
 
-    assert kinds(outcomes) == ["Refused"] * 5 + ["Accepted"]
+    assert kinds(outcomes) == ["Refused"] * 6 + ["Accepted"]
 
 
 async def test_a_type_too_long_for_a_property_travels_in_the_headers(
@@ -368,6 +369,26 @@ async def test_a_connection_that_falls_silent_is_given_up_without_a_message(
 
         await until(ended, "the silence is noticed", 20)
         await bus.close()
+
+
+async def test_a_connection_cut_in_the_middle_of_a_message_stores_no_part_of_it(
+    rabbitmq_server: RabbitMq,
+) -> None:
+    topic = new_topic()
+    async with FaultProxy(LOOPBACK, rabbitmq_server.port) as proxy:
+        url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+        bus = RabbitMQMessageBus(url, publish_timeout=SHORT)
+        assert await bus.publish([message(topic)]) == [ACCEPTED]
+        proxy.plan(Rule(SERVER, AfterBytes(50_000), Cut()))
+
+        during = await bus.publish([message(topic, n, data=b"x" * 9_000) for n in range(20)])
+        await accepts(bus, topic)
+        await bus.close()
+
+    bodies = {len(found.body or b"") for found in await RabbitMqRig(rabbitmq_server).read(topic)}
+    assert set(kinds(during)) <= {"Accepted", "Unknown"}
+    assert kinds(during)[-1] == "Unknown"
+    assert bodies <= {len(b'{"n":0}'), 9_000}
 
 
 async def test_credentials_are_asked_for_at_each_connection(rabbitmq_server: RabbitMq) -> None:

@@ -3,6 +3,7 @@
 Written by hand, because the client's codec costs five times as much as all the rest of a message.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -24,9 +25,12 @@ _SHORT: Final = 255
 FRAME_OVERHEAD: Final = 8
 _FRAME_END: Final = b"\xce"
 _METHOD, _HEADER, _BODY = 1, 2, 3
+_BASIC: Final = 60
 _PUBLISH: Final = b"\x00\x3c\x00\x28\x00\x00"
 _MANDATORY: Final = b"\x01"
 _PERSISTENT: Final = b"\x02"
+_TEXT: Final = b"S"
+_REMEMBERED: Final = 1_024
 _HAS_CONTENT_TYPE, _HAS_HEADERS, _HAS_MODE = 1 << 15, 1 << 13, 1 << 12
 _HAS_ID, _HAS_TIME, _HAS_TYPE, _HAS_APP = 1 << 7, 1 << 6, 1 << 5, 1 << 3
 # A copy would go to whatever they name, and a text in them ends the channel.
@@ -60,8 +64,8 @@ def wire_message(
     else:
         headers, content = _headers(envelope), envelope.body()
         body, media_type = content or b"", None if content is None else envelope.content_type
-    if len(routing_key.encode()) > _SHORT:
-        return invalid("routing key", f"is longer than {_SHORT} bytes")
+    if not _known(routing_key):
+        return invalid("routing key", f"is empty or longer than {_SHORT} bytes")
     if envelope.headers and not _COPIES.isdisjoint(envelope.headers):
         return invalid("header", "CC or BCC would send copies elsewhere")
     properties = _properties(envelope, media_type, headers, len(body))
@@ -98,41 +102,42 @@ def _properties(
     table = _table(headers)
     if table is None:
         return invalid("header", f"has a name longer than {_SHORT} bytes")
-    flags = _HAS_HEADERS | _HAS_MODE
-    # What is too long for a property is left out there: it travels among the headers as well.
-    kind, identity = _fitting(envelope.event_type), _fitting(envelope.event_id)
-    service, moment = _fitting(envelope.source), envelope.occurred_at
-    content = _fitting(media_type)
+    content, moment = _known(media_type), envelope.occurred_at
     if media_type and not content:
         return invalid("content type", f"is longer than {_SHORT} bytes")
-    parts = [_length(len(table)), table, _PERSISTENT]
-    if content:
-        flags |= _HAS_CONTENT_TYPE
-        parts.insert(0, content)
-    if identity:
-        flags |= _HAS_ID
-        parts.append(identity)
-    if moment is not None:
-        flags |= _HAS_TIME
-        parts.append(_moment(int(moment.timestamp())))
-    if kind:
-        flags |= _HAS_TYPE
-        parts.append(kind)
-    if service:
-        flags |= _HAS_APP
-        parts.append(service)
-    return _content(60, 0, size, flags) + b"".join(parts)
+    # What is too long for a property is left out there: it travels among the headers as well.
+    parts = (
+        (_HAS_CONTENT_TYPE, content),
+        (_HAS_HEADERS, _length(len(table)) + table),
+        (_HAS_MODE, _PERSISTENT),
+        (_HAS_ID, _fitting(envelope.event_id)),
+        (_HAS_TIME, b"" if moment is None else _moment(int(moment.timestamp()))),
+        (_HAS_TYPE, _known(envelope.event_type)),
+        (_HAS_APP, _known(envelope.source)),
+    )
+    flags = sum([flag for flag, part in parts if part])
+    return _content(_BASIC, 0, size, flags) + b"".join([part for _, part in parts])
 
 
 def _table(headers: Headers) -> bytes | None:
     parts: list[bytes] = []
     for name, value in headers:
-        if name != CONTENT_TYPE:
-            key, text = name.encode(), value.encode()
-            if len(key) > _SHORT:
-                return None
-            parts += (bytes((len(key),)), key, b"S", _length(len(text)), text)
+        key = _key(name)
+        if key is None:
+            return None
+        if key:
+            text = value.encode()
+            parts += (key, _length(len(text)), text)
     return b"".join(parts)
+
+
+@lru_cache(_REMEMBERED)
+def _key(name: str) -> bytes | None:
+    """Return a header's name and type; nothing for what is a property, None if it is too long."""
+    if name == CONTENT_TYPE:
+        return b""
+    fitting = _fitting(name)
+    return fitting + _TEXT if fitting else None
 
 
 def _framed(kind: int, channel: int, payload: bytes) -> bytes:
@@ -147,3 +152,6 @@ def _short(text: str) -> bytes:
 def _fitting(text: str | None) -> bytes:
     encoded = (text or "").encode()
     return bytes((len(encoded),)) + encoded if 0 < len(encoded) <= _SHORT else b""
+
+
+_known: Final = lru_cache(_REMEMBERED)(_fitting)  # for what many events have alike
