@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import ACCEPTED, Unknown
 from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.bus.pulsar.numbers import EventKey, Numbers
@@ -22,11 +23,26 @@ ONE, TWO, THREE = (EventKey("orders", "default", name) for name in ("one", "two"
 
 
 class TestContract(BusContract):
-    """The contract of every bus."""
+    """The contract of every bus; only a copy through another bus is not removed."""
 
     @pytest.fixture
     def rig(self, pulsar_server: Pulsar) -> BusRig:
         return PulsarRig(pulsar_server, dedup=True)
+
+    async def test_a_repeated_message_is_harmless_and_removed_if_the_bus_says_so(
+        self, rig: BusRig, bus: MessageBus
+    ) -> None:
+        topic, other = new_topic(), rig.bus()
+        again = message(topic)
+
+        outcomes = [*await bus.publish([again]), *await bus.publish([again])]
+        removed = ids(await rig.read(topic))
+        outcomes += await other.publish([again])
+        await other.close()
+
+        assert outcomes == [ACCEPTED] * 3
+        assert removed == [again.event_id]
+        assert ids(await rig.read(topic)) == [again.event_id] * 2
 
 
 @pytest.fixture(scope="module")

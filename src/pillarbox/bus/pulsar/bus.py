@@ -15,26 +15,20 @@ from pillarbox.bus.loopback import all_loopback, plaintext_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
 from pillarbox.bus.pulsar.admin import Admin, AdminRefused
+from pillarbox.bus.pulsar.client import admin_url_of, hosts_of, make_client, shut_down
 from pillarbox.bus.pulsar.messages import builder
 from pillarbox.bus.pulsar.numbered import Numbered
 from pillarbox.bus.pulsar.outcomes import not_opened
 from pillarbox.bus.pulsar.producer import ProducerLife
 from pillarbox.bus.pulsar.producers import Opened, Producers, ProducersClosed, TooManyProducers
-from pillarbox.bus.pulsar.settings import (
-    admin_url_of,
-    checked_limit,
-    checked_settings,
-    hosts_of,
-    make_client,
-    producer_settings,
-)
+from pillarbox.bus.pulsar.settings import checked_limit, checked_settings, producer_settings
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import ContentMode
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.rules import PULSAR, check_topic
 
 _ANSWER_BY: Final = 0.9  # of the limit, so that `publish` has returned when it is over
-_REACH_BY: Final = 0.4
+_REACH_BY: Final = 0.7
 _CLOSE_SECONDS: Final = 3.0
 _FAILURES: Final = (
     TimeoutError,
@@ -55,7 +49,8 @@ class PulsarMessageBus:
     Takes a URL or the caller's own `pulsar.Client`, which it leaves open. `options` are those of
     `pulsar.Client`, for security; `settings` those of its producers, as `compression_type`. Topics
     without a namespace are those of `namespace`. With `dedup` messages are numbered, so that one
-    sent again after a lost answer is not stored twice; the namespace must have deduplication on.
+    sent again through this bus after a lost answer is not stored twice, if the namespace has
+    deduplication on. The numbers are this bus's own: a copy through another bus is stored.
     """
 
     def __init__(
@@ -153,8 +148,7 @@ class PulsarMessageBus:
             await producers.close()
         if self._own:
             self._own = False
-            closing = asyncio.get_running_loop().run_in_executor(None, self._client.shutdown)
-            await asyncio.wait((closing,), timeout=_CLOSE_SECONDS)
+            await shut_down(self._client, _CLOSE_SECONDS)
 
     async def _publish(
         self, batch: Sequence[MessageEnvelope], deadline: float

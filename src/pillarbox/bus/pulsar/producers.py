@@ -106,11 +106,12 @@ class Producers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _create(self, address: str) -> Opened:
-        producer = self._client.create_producer(address, **self._settings)
         if "producer_name" not in self._settings:
-            return Opened(producer, -1, exact=False)
+            made = self._client.create_producer(address, **self._settings)
+            return Opened(made, -1, exact=False)
         partitions = self._client.get_topic_partitions(address)
         exact = not any(name.endswith(_PARTITION) for name in partitions)
+        producer = self._client.create_producer(address, **self._settings)
         return Opened(producer, producer.last_sequence_id(), exact)
 
     def _opened(self, topic: str, creating: asyncio.Future[Opened]) -> None:
