@@ -313,6 +313,25 @@ async def test_what_was_applied_is_not_weak(bus: RabbitMQMessageBus) -> None:
     assert said.startswith("AMQP does not show")
 
 
+async def test_a_partition_with_several_consumers_is_weak(
+    rabbitmq_server: RabbitMq, channel: AbstractChannel
+) -> None:
+    topic = new_topic()
+    bus = RabbitMQMessageBus(rabbitmq_server.url, partitions=2)
+    await channel.queue_declare(
+        f"{topic}.p1",
+        durable=True,
+        arguments={"x-queue-type": "quorum", "x-dead-letter-exchange": "another"},
+    )
+    await bus.apply([topic])
+
+    said = await bus.start()
+    await bus.close()
+
+    assert len(said) == 2
+    assert said[0].startswith(f"queue {topic}.p1 may have several consumers at a time")
+
+
 async def test_what_amqp_cannot_carry_is_refused(bus: RabbitMQMessageBus) -> None:
     topic = new_topic()
     batch = [

@@ -1,7 +1,7 @@
 """RabbitMQ's exchange and queues: look at them, make the missing ones."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from aiormq import Connection as Client
@@ -22,15 +22,17 @@ _Declare = Callable[[AbstractChannel], Awaitable[object]]
 # loses the queue with all that it has confirmed.
 SETTLE_SECONDS: Final = 1.2
 
-_QUORUM: Final = {"x-queue-type": "quorum"}
+_QUORUM: Final[Mapping[str, str | bool]] = {"x-queue-type": "quorum"}
 _DIFFERENCE: Final = re.compile(r"inequivalent arg '([^']+)'(?:.*current is [^']*'([^']*)')?")
 _MOST_DIFFERENCES: Final = 4
+_ONE_CONSUMER: Final = "x-single-active-consumer"
 _DEAD_LETTERS: Final = "x-dead-letter-exchange"
 _MEANING: Final = {
     "type": "is no topic exchange: routing keys may not be heeded",
     "durable": "is not durable: a restart of the broker loses it and its events",
     "auto_delete": "is deleted with its last user, and its events with it",
     "x-queue-type": "is no quorum queue: a lost disk loses acknowledged events",
+    _ONE_CONSUMER: "may have several consumers at a time: events of a key can overtake each other",
     _DEAD_LETTERS: "names no dead-letter exchange: what consumers reject is lost, "
     "unless a policy names one",
 }
@@ -89,29 +91,31 @@ class Queues:
         return [*said, _UNSEEN.format(exchange=self._exchange)]
 
     @property
-    def _arguments(self) -> dict[str, str]:
-        return {**_QUORUM, _DEAD_LETTERS: self._dead}
+    def _arguments(self) -> dict[str, str | bool]:
+        ordered = {} if self._partitions is None else {_ONE_CONSUMER: True}
+        return {**_QUORUM, _DEAD_LETTERS: self._dead, **ordered}
 
     async def _queue_weaknesses(self, queue: str) -> list[str]:
         """Declare a queue that is there, and learn from each refusal what is different in it."""
         if not await self._has_queue(queue):
             return []
-        said, arguments = [], self._arguments
+        said: dict[str, None] = {}
+        arguments = self._arguments
         for _ in range(_MOST_DIFFERENCES):
             found = await self._difference(self._declare_queue(queue, arguments))
             if found is None:
                 break
             name, current = found
             if name != _DEAD_LETTERS or current is None:
-                said.append(f"queue {queue} {_meaning(name)}")
+                said[f"queue {queue} {_meaning(name)}"] = None
             if name not in arguments:
                 break
             del arguments[name]
             if current is not None:
                 arguments[name] = current
-        return said
+        return [*said]
 
-    async def _create_queue(self, queue: str, arguments: dict[str, str]) -> bool:
+    async def _create_queue(self, queue: str, arguments: Mapping[str, str | bool]) -> bool:
         if await self._has_queue(queue):
             return False
         await self._tell(self._declare_queue(queue, arguments))
@@ -153,7 +157,7 @@ class Queues:
         finally:
             await channel.close()
 
-    def _declare_queue(self, queue: str, arguments: dict[str, str]) -> _Declare:
+    def _declare_queue(self, queue: str, arguments: Mapping[str, str | bool]) -> _Declare:
         return lambda channel: channel.queue_declare(queue, durable=True, arguments={**arguments})
 
 
