@@ -9,10 +9,11 @@ from typing import Final
 
 from psycopg import sql
 
-from benchmarks.backlog import Backlog, connected, copy_of, create_template
-from benchmarks.brokers import Broker
+from benchmarks.backlog import DISTRIBUTIONS, EVEN, Backlog, connected, copy_of, create_template
+from benchmarks.brokers.broker import Broker
 from benchmarks.measure import alternate
 from benchmarks.processes import run_side, running_side
+from benchmarks.report import Report, Row, at_least
 from pillarbox.outbox.wakeup import CHANNEL
 from pillarbox.servers import Postgres
 
@@ -20,6 +21,8 @@ OURS: Final = "ours"
 BY_HAND: Final = "overlapped loop by hand"
 ONE_PROCESS: Final = "one process"
 SHARDS: Final = 64
+UNIT: Final = "events/s"
+_BAR: Final = at_least(0.8)
 _CHECKED: Final = 2_000
 _LOOK_SECONDS: Final = 0.2
 _LIMIT: Final = 300.0
@@ -106,6 +109,40 @@ class Throughput:
                 await asyncio.gather(*(child.stop() for child in children))
         assert sum(child.said["events"] for child in children) >= events
         return [(max(child.said["last"] for child in children) - start) / events]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows of one broker in one mode, whose name stands before each measure."""
+
+    report: Report
+    postgres: Postgres
+    broker: Broker
+    events: int
+    mode: str = ""
+
+    async def by_keys(self, rounds: int) -> None:
+        """Add a row for each distribution of keys: ours beside the loop by hand."""
+        for number, (keys, key) in enumerate(DISTRIBUTIONS.items()):
+            measure = self._named(keys)
+            if self.report.wants(measure):
+                template = f"{self.mode}_{number}".replace(" ", "_")
+                create_template(self.postgres, template, Backlog(self.events, key))
+                work = Throughput(self.postgres, self.broker, template)
+                ours, theirs = await work.beside_the_reference(rounds)
+                self.report.add(Row(measure, UNIT, ours, BY_HAND, theirs, _BAR))
+
+    async def two_processes(self, rounds: int) -> None:
+        """Add a row for two processes beside one."""
+        measure = f"two processes, {self._named('5,000 even keys')}"
+        if self.report.wants(measure):
+            stage(self.postgres, "staged", Backlog(self.events, EVEN))
+            work = Throughput(self.postgres, self.broker, "staged")
+            two, one = await work.on_two_cores(rounds)
+            self.report.add(Row(measure, UNIT, two, ONE_PROCESS, one))
+
+    def _named(self, keys: str) -> str:
+        return f"{self.mode}, {keys}" if self.mode else keys
 
 
 def make_check_template(postgres: Postgres) -> str:

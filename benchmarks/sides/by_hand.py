@@ -13,6 +13,8 @@ from psycopg_binary import _psycopg
 
 BATCH: Final = 1_000
 BATCHES_IN_HAND: Final = 4
+DEDUP: Final = "#dedup"
+"""Behind an address of Pulsar it asks a side to number its messages."""
 
 ID, TYPE, TENANT, KEY, AGGREGATE, AGGREGATE_TYPE, VERSION, NUMBER, SCHEMA, TIME = range(10)
 CONTENT, METADATA, PAYLOAD, TOPIC, SEQ, TXID = range(10, 16)

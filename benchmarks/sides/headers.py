@@ -20,6 +20,28 @@ from benchmarks.sides.by_hand import (
 )
 
 SOURCE: Final = "shop"
+_NAMES: Final = (
+    "ce_specversion",
+    "ce_id",
+    "ce_type",
+    "ce_source",
+    "ce_tenantid",
+    "event_id",
+    "event_type",
+    "tenant_id",
+    "schema_version",
+    "content-type",
+    "ce_time",
+    "ce_partitionkey",
+    "ce_subject",
+    "aggregate_id",
+    "aggregate_type",
+    "ce_sequence",
+    "aggregate_version",
+    "event_number",
+    "traceparent",
+    "ce_traceparent",
+)
 KafkaHeaders = list[tuple[str, str | bytes | None]]
 
 
@@ -79,3 +101,43 @@ def nats_head(row: Any) -> bytes:
         f"ce-sequence: {version:019d}.{number:06d}\r\naggregate_version: {version}\r\n"
         f"event_number: {number}\r\ntraceparent: {trace}\r\nce-traceparent: {trace}\r\n\r\n"
     ).encode()
+
+
+def header_names(prefix: str) -> list[str]:
+    """Return the names of `header_values`, with a broker's prefix before each attribute."""
+    return [name.replace("ce_", prefix) for name in _NAMES]
+
+
+def header_values(row: Any) -> list[str]:
+    """Return the headers' values of a row whose text is text, in the order of the names."""
+    event_id, kind, tenant, aggregate, version, number = (
+        row[ID],
+        row[TYPE],
+        row[TENANT],
+        row[AGGREGATE],
+        row[VERSION],
+        row[NUMBER],
+    )
+    trace = orjson.loads(row[METADATA])["traceparent"]
+    return [
+        "1.0",
+        event_id,
+        kind,
+        SOURCE,
+        tenant,
+        event_id,
+        kind,
+        tenant,
+        row[SCHEMA],
+        row[CONTENT],
+        row[TIME].isoformat(),
+        row[KEY],
+        aggregate,
+        aggregate,
+        row[AGGREGATE_TYPE],
+        f"{version:019d}.{number:06d}",
+        str(version),
+        str(number),
+        trace,
+        trace,
+    ]

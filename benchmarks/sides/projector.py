@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from benchmarks.sides.by_hand import tell
+from benchmarks.sides.by_hand import DEDUP, tell
 from benchmarks.sides.headers import SOURCE
+from pillarbox.bus.connect import bus_from_url
 from pillarbox.bus.message_bus import Capabilities, MessageBus
 from pillarbox.bus.outcome import Accepted, PublishOutcome
 from pillarbox.event.envelope import MessageEnvelope
@@ -91,15 +92,12 @@ class Tally(Observer):
 
 
 def bus_for(url: str) -> MessageBus:
-    """Make the bus of an address."""
-    kind, _, address = url.partition("://")
-    if kind == "kafka":
-        from pillarbox.bus.kafka import KafkaMessageBus  # noqa: PLC0415 - one client per process
+    """Make the bus of an address; Pulsar's may ask for numbered messages."""
+    if url.endswith(DEDUP):
+        from pillarbox.bus.pulsar import PulsarMessageBus  # noqa: PLC0415 - one client per process
 
-        return KafkaMessageBus(address)
-    from pillarbox.bus.nats import NatsMessageBus  # noqa: PLC0415 - one client per process
-
-    return NatsMessageBus(url)
+        return PulsarMessageBus(url.removesuffix(DEDUP), dedup=True)
+    return bus_from_url(url)
 
 
 async def run(given: argparse.Namespace) -> None:

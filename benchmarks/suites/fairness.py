@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.arrival import Arrival, arrival
 from benchmarks.backlog import Backlog, copy_of, create_template, postgres_server, scalar
-from benchmarks.brokers import KafkaTopic
+from benchmarks.brokers.kafka import KafkaTopic
 from benchmarks.processes import run_side, running_side
 from benchmarks.report import Report, Row, at_most
 from pillarbox.event.shard import place_of, shard_of

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.arrival import Arrival, arrival
 from benchmarks.backlog import copy_of, create_template, postgres_server
-from benchmarks.brokers import KafkaTopic
+from benchmarks.brokers.kafka import KafkaTopic
 from benchmarks.processes import run_side, running_side
 from benchmarks.report import Report, Row, at_least, within
 from pillarbox.servers import Kafka, Postgres

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.backlog import EVEN, Backlog, copy_of, create_template, postgres_server
-from benchmarks.brokers import KafkaTopic
+from benchmarks.brokers.kafka import KafkaTopic
 from benchmarks.processes import Child, running_side
 from benchmarks.report import Report, Row, at_most, within
 from benchmarks.throughput import nothing_waits

@@ -8,23 +8,15 @@ from typing import Final
 
 from nats.js.api import StorageType
 
-from benchmarks.backlog import DISTRIBUTIONS, EVEN, Backlog, create_template, postgres_server
-from benchmarks.brokers import NatsStream
-from benchmarks.report import Report, Row, at_least
-from benchmarks.throughput import (
-    BY_HAND,
-    ONE_PROCESS,
-    Throughput,
-    make_check_template,
-    stage,
-)
+from benchmarks.backlog import postgres_server
+from benchmarks.brokers.nats import NatsStream
+from benchmarks.report import Report
+from benchmarks.throughput import Comparison, Throughput, make_check_template
 from pillarbox.servers import Nats
 
 ROUNDS: Final = 3
 EVENTS: Final = {StorageType.MEMORY: 40_000, StorageType.FILE: 15_000}
 NAMES: Final = {StorageType.MEMORY: "in memory", StorageType.FILE: "synced to disk"}
-UNIT: Final = "events/s"
-TWO_PROCESSES: Final = "two processes, in memory, 5,000 even keys"
 
 
 async def run(report: Report, rounds: int) -> None:
@@ -32,19 +24,19 @@ async def run(report: Report, rounds: int) -> None:
     report.packages = ("psycopg", "nats-py")
     with postgres_server() as postgres, Nats() as server:
         report.servers |= {"PostgreSQL": postgres.version, "NATS": server.version}
-        memory = NatsStream(server, StorageType.MEMORY)
-        await Throughput(postgres, memory, make_check_template(postgres)).check_alike()
-        for storage, name in NAMES.items():
-            events = report.options.size or EVENTS[storage]
-            for number, (keys, key) in enumerate(DISTRIBUTIONS.items()):
-                measure, template = f"{name}, {keys}", f"{storage.value}_{number}"
-                if report.wants(measure):
-                    create_template(postgres, template, Backlog(events, key))
-                    work = Throughput(postgres, NatsStream(server, storage), template)
-                    ours, theirs = await work.beside_the_reference(rounds)
-                    report.add(Row(measure, UNIT, ours, BY_HAND, theirs, at_least(0.8)))
-        if report.wants(TWO_PROCESSES):
-            events = report.options.size or EVENTS[StorageType.MEMORY]
-            stage(postgres, "staged", Backlog(events, EVEN))
-            two, one = await Throughput(postgres, memory, "staged").on_two_cores(rounds)
-            report.add(Row(TWO_PROCESSES, UNIT, two, ONE_PROCESS, one))
+        comparisons = [
+            Comparison(
+                report,
+                postgres,
+                NatsStream(server, storage),
+                report.options.size or EVENTS[storage],
+                name,
+            )
+            for storage, name in NAMES.items()
+        ]
+        in_memory = comparisons[0]
+        template = make_check_template(postgres)
+        await Throughput(postgres, in_memory.broker, template).check_alike()
+        for comparison in comparisons:
+            await comparison.by_keys(rounds)
+        await in_memory.two_processes(rounds)

@@ -1,30 +1,21 @@
-"""The brokers of the projector's suites: a topic made afresh for each side, and what it holds."""
+"""A topic of Kafka."""
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from typing import Any, Final
 
-import nats
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # is public
-from nats.js.api import StorageType, StreamConfig
-from nats.js.errors import NotFoundError
 
 from benchmarks.backlog import TOPIC
-from pillarbox.servers import Kafka, Nats
+from benchmarks.brokers.broker import BODY, LIMIT_SECONDS, Message
+from pillarbox.servers import Kafka
 
 PARTITIONS: Final = 6
-STREAM: Final = "shop"
-_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.05
 _WARM_UP_MANY: Final = 90_000
 _WARM_UP_SINGLE: Final = 8_000
-_BODY: Final = b"x" * 400
-
-Message = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
-"""A message's key, body and sorted headers."""
 
 
 class KafkaTopic:
@@ -39,9 +30,9 @@ class KafkaTopic:
 
     async def start_afresh(self) -> None:
         """Delete the topic with its messages and make it again."""
-        if TOPIC in self._admin.list_topics(timeout=_SECONDS).topics:
-            self._admin.delete_topics([TOPIC], operation_timeout=_SECONDS)[TOPIC].result()
-        limit = time.monotonic() + _SECONDS
+        if TOPIC in self._admin.list_topics(timeout=LIMIT_SECONDS).topics:
+            self._admin.delete_topics([TOPIC], operation_timeout=LIMIT_SECONDS)[TOPIC].result()
+        limit = time.monotonic() + LIMIT_SECONDS
         while True:
             try:
                 self._admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
@@ -71,7 +62,7 @@ class KafkaTopic:
         )
         consumer.subscribe([TOPIC])
         found: Counter[Message] = Counter()
-        limit = time.monotonic() + _SECONDS
+        limit = time.monotonic() + LIMIT_SECONDS
         while found.total() < count and time.monotonic() < limit:
             for message in consumer.consume(1_000, timeout=1):
                 assert message.error() is None, message.error()
@@ -85,42 +76,9 @@ def _warm_up(bootstrap: str) -> None:
     settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0}
     producer = Producer(settings)
     for number in range(_WARM_UP_MANY):
-        producer.produce(TOPIC, _BODY, str(number))
+        producer.produce(TOPIC, BODY, str(number))
         producer.poll(0)
-    producer.flush(_SECONDS)
+    producer.flush(LIMIT_SECONDS)
     for number in range(_WARM_UP_SINGLE):
-        producer.produce(TOPIC, _BODY, str(number))
-        producer.flush(_SECONDS)
-
-
-class NatsStream:
-    """One stream; on disk each message is synced, in memory the client is the limit."""
-
-    side: Final = "nats_by_hand"
-
-    def __init__(self, server: Nats, storage: StorageType) -> None:
-        self.url = self.address = server.url
-        self._storage = storage
-
-    async def start_afresh(self) -> None:
-        """Delete the stream with its messages and the ids that it remembers; make it again."""
-        async with await nats.connect(self.url) as client:
-            js = client.jetstream()
-            with contextlib.suppress(NotFoundError):
-                await js.delete_stream(STREAM)
-            config = StreamConfig(name=STREAM, subjects=[f"{STREAM}.>"], storage=self._storage)
-            await js.add_stream(config)
-
-    async def messages(self, count: int) -> Counter[Message]:
-        """Read so many messages."""
-        found: Counter[Message] = Counter()
-        async with await nats.connect(self.url) as client:
-            inbox: Any = await client.jetstream().subscribe(f"{STREAM}.>", ordered_consumer=True)
-            while found.total() < count:
-                message = await inbox.next_msg(timeout=_SECONDS)
-                headers = ((name, value.encode()) for name, value in message.headers.items())
-                found[message.subject.encode(), message.data, tuple(sorted(headers))] += 1
-        return found
-
-
-Broker = KafkaTopic | NatsStream
+        producer.produce(TOPIC, BODY, str(number))
+        producer.flush(LIMIT_SECONDS)
