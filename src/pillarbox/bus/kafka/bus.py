@@ -270,7 +270,8 @@ class KafkaMessageBus:
         def settings(linger: int) -> Mapping[str, object]:
             return producer_settings(self._client, self._limit, gapless=gapless, linger=linger)
 
-        return ProducerLife(settings, self._encode, self._login, gapless=gapless)
+        partitions = self._topics.partitions
+        return ProducerLife(settings, self._encode, self._login, partitions, gapless=gapless)
 
     def _bury(self, life: ProducerLife) -> None:
         farewell = life.end(CLOSED)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pillarbox.bus.handover import HELD_BACK, NO_ANSWER, Handover
+from pillarbox.bus.kafka.footing import Footing
 from pillarbox.bus.kafka.login import Login
 from pillarbox.bus.kafka.outcomes import outcome_of
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome
@@ -51,7 +52,13 @@ class ProducerLife:
     """
 
     def __init__(
-        self, settings: SettingsFor, encode: Encode, login: Login, *, gapless: bool
+        self,
+        settings: SettingsFor,
+        encode: Encode,
+        login: Login,
+        partitions: Mapping[str, int],
+        *,
+        gapless: bool,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         # Both from the beginning: a producer takes half a second to be ready.
@@ -60,6 +67,8 @@ class ProducerLife:
             for linger in ((_AT_ONCE, _TOGETHER) if gapless else (_AT_ONCE,))
         }
         self._producer = self._producers[_AT_ONCE]
+        self._footings = {linger: Footing(partitions) for linger in self._producers}
+        self._footing = self._footings[_AT_ONCE]
         self._encode = encode
         self._login = login
         self._gapless = gapless
@@ -86,18 +95,40 @@ class ProducerLife:
         handover = Handover(len(batch), deadline)
         self._handovers.append(handover)
         self._look_soon()
-        place = 0
+        rest: Sequence[int] = range(len(batch))
+        if self._gapless and (firsts := self._footing.firsts(batch)):
+            rest = sorted(set(rest).difference(firsts))
+            await self._give(batch, firsts, handover, self._first_delivered, behind=len(rest))
+        await self._give(batch, rest, handover, self._delivered)
+        return handover
+
+    async def _give(
+        self,
+        batch: Sequence[MessageEnvelope],
+        places: Sequence[int],
+        handover: Handover,
+        delivered: Callable[..., None],
+        *,
+        behind: int = 0,
+    ) -> None:
+        """Give the client the messages at these places, once those before them are answered.
+
+        `behind` is how many of the batch come after these.
+        """
+        given = 0
         try:
-            # A full queue gets room by answers, which come by polling.
-            while (place := self._produce(batch, place, handover)) < len(batch):
-                if self.failed:
-                    break
+            while not self.failed:
+                if handover.missing <= len(places) + behind:
+                    given = self._produce(batch, places, given, handover, delivered)
+                    if given == len(places):
+                        break
+                # Answers come by polling, and with them room in a queue that is full.
                 await asyncio.sleep(_SHORTEST)
         finally:
-            if place < len(batch):
+            if given < len(places):
                 self.fail()
-                handover.end(HELD_BACK, place)
-        return handover
+                for place in places[given:]:
+                    handover.answer(place, HELD_BACK)
 
     async def answered(self, handover: Handover) -> Sequence[PublishOutcome]:
         """Wait for the answers; while anybody does, the life is not retired."""
@@ -148,37 +179,58 @@ class ProducerLife:
         if self._handovers and linger and self._producer is not self._producers.get(linger):
             await asyncio.wait([self._handovers[-1].done])
         if not self.failed and not any(handover.missing for handover in self._handovers):
-            self._producer = self._producers[linger]
+            self._producer, self._footing = self._producers[linger], self._footings[linger]
 
-    def _produce(self, batch: Sequence[MessageEnvelope], start: int, handover: Handover) -> int:
-        """Give messages to the client; return the place of the first for which it has no room."""
+    def _produce(
+        self,
+        batch: Sequence[MessageEnvelope],
+        places: Sequence[int],
+        start: int,
+        handover: Handover,
+        delivered: Callable[..., None],
+    ) -> int:
+        """Give messages to the client; return how many places are done with."""
         if self.failed:
             return start
-        encode, produce, delivered = self._encode, self._producer.produce, self._delivered
-        place = start
+        encode, produce = self._encode, self._producer.produce
+        given = start
         try:
-            for place in range(start, len(batch)):
+            for given in range(start, len(places)):
+                place = places[given]
                 envelope = batch[place]
-                topic = envelope.topic
+                topic, key = envelope.topic, envelope.key
                 body, headers = encode(envelope)
-                report = partial(delivered, handover, place, topic)
-                produce(topic, body, envelope.key, _ANY_PARTITION, report, None, _NOW, headers)
+                report = partial(delivered, handover, place, envelope)
+                produce(topic, body, key, _ANY_PARTITION, report, None, _NOW, headers)
         except BufferError:
-            return place
+            return given
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
             if not error.fatal() and error.name() != "_FATAL":
+                place = places[given]
                 handover.answer(place, outcome_of(error, batch[place].topic, alone=True))
-                place += 1
+                given += 1
             self.fail()
-            return place
-        return len(batch)
+            return given
+        return len(places)
+
+    def _first_delivered(
+        self,
+        handover: Handover,
+        place: int,
+        envelope: MessageEnvelope,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        if error is None:
+            self._footing.stored(envelope.topic, envelope.key, message.partition() or 0)
+        self._delivered(handover, place, envelope, error, message)
 
     def _delivered(
         self,
         handover: Handover,
         place: int,
-        topic: str | None,
+        envelope: MessageEnvelope,
         error: KafkaError | None,
         message: Message,
     ) -> None:
@@ -186,7 +238,7 @@ class ProducerLife:
         if error is None:
             handover.answer(place, ACCEPTED)
         elif not self.ended:
-            handover.answer(place, outcome_of(error, topic, alone=not self._gapless))
+            handover.answer(place, outcome_of(error, envelope.topic, alone=not self._gapless))
             self.fail()
 
     def _look(self) -> None:

@@ -26,7 +26,10 @@ _SOON: Final = "LEADER_NOT_AVAILABLE"
 
 
 class Topics:
-    """The topics of one cluster, through a client of their own."""
+    """The topics of one cluster, through a client of their own.
+
+    `partitions` tells how many each topic has that was found to be in order.
+    """
 
     def __init__(self, settings: Mapping[str, object], partitions: int, login: Login) -> None:
         heard = {"error_cb": self._heard}
@@ -34,6 +37,7 @@ class Topics:
         self._partitions = partitions
         self._login = login
         self._complaint: KafkaError | None = None
+        self.partitions: dict[str, int] = {}
 
     def why(self, error: KafkaException) -> KafkaError:
         """Return the reason of a failure: when nobody answers, that of the connection if known."""
@@ -57,12 +61,14 @@ class Topics:
 
     def problem(self, topic: str, seconds: float) -> Unavailable | None:
         """Return why a topic cannot take messages, None if it can; raise when nobody answers."""
-        error: KafkaError | None = self._listed(seconds, topic).topics[topic].error
+        found = self._listed(seconds, topic).topics[topic]
+        error: KafkaError | None = found.error
         if error is None or error.name() == _SOON:
+            self.partitions[topic] = len(found.partitions)
             return None
-        found = outcome_of(error, topic, alone=True)
-        if isinstance(found, Unavailable):
-            return found
+        outcome = outcome_of(error, topic, alone=True)
+        if isinstance(outcome, Unavailable):
+            return outcome
         return Unavailable(error.name(), error.str(), topic)
 
     def is_missing(self, topic: str, seconds: float) -> bool:
