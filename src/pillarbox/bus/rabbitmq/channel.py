@@ -39,7 +39,7 @@ class PublishingChannel(Channel):
     """Publish over one channel; what its end leaves without an answer is unknown.
 
     The client's own `basic_publish` makes a task and three futures for each message, and its confirms
-    search all that wait: frames are written here in bulk, at a fifth of the cost.
+    search all that wait: frames are written here in bulk, at a tenth of the cost.
     """
 
     def __init__(

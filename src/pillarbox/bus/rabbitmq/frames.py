@@ -1,6 +1,6 @@
 """Messages as AMQP 0-9-1 frames, as pure functions.
 
-Written by hand, because the client's codec costs five times as much as all the rest of a message.
+Written by hand, because the client's codec takes almost four times as long.
 """
 
 from functools import lru_cache
