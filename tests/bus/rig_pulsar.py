@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import pulsar
 
@@ -17,6 +17,25 @@ from tests.bus.rig import LIMIT, Stored, nobody
 
 READ_MILLIS = 20_000
 TOO_LARGE = b"x" * 5_300_000
+
+
+class KeptPulsar(Pulsar):
+    """A Pulsar that may be killed: it keeps what no subscription waits for, and has begun to serve."""
+
+    def __init__(self) -> None:
+        kept = {"defaultRetentionTimeInMinutes": 600, "defaultRetentionSizeInMB": -1}
+        super().__init__(settings=kept)
+
+    def start(self) -> Self:
+        super().start()
+        client = quiet_client(self)
+        client.create_producer("first").send(b"")
+        client.close()
+        return self
+
+
+def quiet_client(server: Pulsar) -> pulsar.Client:
+    return pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +65,8 @@ class PulsarRig:
     async def read(self, topic: str) -> list[Stored]:
         return [stored(message) for message in await asyncio.to_thread(self._read, topic)]
 
-    async def messages(self, topic: str) -> list[Any]:
-        return await asyncio.to_thread(self._read, topic)
-
     def _read(self, topic: str) -> list[Any]:
-        client = pulsar.Client(
-            self.server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        )
+        client = quiet_client(self.server)
         try:
             reader = client.create_reader(topic, pulsar.MessageId.earliest)
             return list(_until_end(reader))

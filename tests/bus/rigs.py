@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from pillarbox.servers import Kafka, Nats, Pulsar, RabbitMq, Redis, Server
+from pillarbox.servers import Kafka, Nats, RabbitMq, Redis, Server
 from tests.bus.rig import Rig
 from tests.bus.rig_kafka import KafkaRig
 from tests.bus.rig_memory import MemoryRig
 from tests.bus.rig_nats import NatsRig
-from tests.bus.rig_pulsar import PulsarRig
+from tests.bus.rig_pulsar import KeptPulsar, PulsarRig
 from tests.bus.rig_rabbitmq import RabbitMqRig
 from tests.bus.rig_redis import RedisRig
 
 _SERVERS: dict[str, Callable[[], Server]] = {
     "nats": Nats,
     "kafka": Kafka,
-    "pulsar": Pulsar,
+    "pulsar": KeptPulsar,
     "rabbitmq": RabbitMq,
     "redis": Redis,
 }

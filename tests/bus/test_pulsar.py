@@ -18,7 +18,7 @@ from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Pulsar
 from tests.bus.rig import ids, message, new_topic
-from tests.bus.rig_pulsar import TOO_LARGE, PulsarRig
+from tests.bus.rig_pulsar import TOO_LARGE, PulsarRig, quiet_client
 
 SECRET = "hunter2"
 RECEIVE_MILLIS = 5_000
@@ -29,10 +29,6 @@ async def bus(pulsar_server: Pulsar) -> AsyncIterator[MessageBus]:
     made = PulsarMessageBus(pulsar_server.url, admin_url=pulsar_server.admin_url)
     yield made
     await made.close()
-
-
-def quiet_client(server: Pulsar) -> pulsar.Client:
-    return pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
 async def admin(server: Pulsar, method: str, path: str, body: object = None) -> None:

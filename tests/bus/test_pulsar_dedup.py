@@ -14,7 +14,7 @@ from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.servers import Pulsar
 from pillarbox.testing import BusContract, BusOutageContract, BusRig
 from tests.bus.rig import ids, message, new_topic
-from tests.bus.rig_pulsar import PulsarRig
+from tests.bus.rig_pulsar import KeptPulsar, PulsarRig
 from tests.bus.test_outages import OwnRig
 from tests.support.waiting import until
 
@@ -47,7 +47,7 @@ class TestContract(BusContract):
 
 @pytest.fixture(scope="module")
 def own_pulsar() -> Iterator[Pulsar]:
-    with Pulsar() as server:
+    with KeptPulsar() as server:
         yield server
 
 

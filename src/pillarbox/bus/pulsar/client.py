@@ -1,6 +1,7 @@
 """Pulsar's client: where it connects to, and how it is made and let go."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -8,10 +9,12 @@ from datetime import timedelta
 from threading import Thread
 from typing import Any, Final
 
-from pulsar import Client, FileLogger, LoggerLevel
+from pulsar import Client, FileLogger, LoggerLevel, PulsarException
 
 from pillarbox.bus.loopback import all_loopback, host_of
 from pillarbox.errors import InvalidConfig
+
+_log = logging.getLogger("pillarbox.bus.pulsar")
 
 _CLIENT_PORT: Final = ":6650"
 _ADMIN_PORT: Final = ":8080"
@@ -67,13 +70,18 @@ def make_client(url: str, limit: timedelta, options: Mapping[str, Any]) -> Clien
 async def shut_down(client: Client, seconds: float) -> None:
     """Let go of a client within a limit.
 
-    In a thread of its own, since it may stay longer, and the loop waits for those it lends.
+    In a thread of its own, since it may stay longer, and the loop waits for those it lends. The
+    client's `shutdown` would be quicker, but keeps the interpreter while it waits for threads that
+    may need it.
     """
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()
 
     def work() -> None:
-        client.shutdown()
+        try:
+            client.close()
+        except PulsarException as error:
+            _log.debug("pulsar_client_let_go", extra={"reason": str(error)})
         with suppress(RuntimeError):  # The loop is closed, and nobody waits any more.
             loop.call_soon_threadsafe(gone.set)
 
