@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from subprocess import DEVNULL, PIPE
+from uuid import uuid4
 
 import aiormq
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.outcome import ACCEPTED
 from pillarbox.bus.rabbitmq import RabbitMQMessageBus
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.rules import RABBITMQ
@@ -19,11 +21,13 @@ from pillarbox.servers import RabbitMq
 from pillarbox.servers.locate import find_rabbitmq
 from pillarbox.servers.ports import LOOPBACK
 from pillarbox.testing import Binding, Line
-from tests.bus.rig import LIMIT, ProxyLine, Stored, nobody
+from tests.bus.rig import LIMIT, ProxyLine, Stored, message, nobody
 from tests.support.faultproxy import FaultProxy
+from tests.support.waiting import until
 
 READ_SECONDS = 20
 CONTROL_SECONDS = 30
+RECOVERY = 30
 MOST = 65_535
 LARGEST = RABBITMQ.message_max_bytes  # the broker's own limit from version 4 on
 FULL = '{"max-length": 0, "overflow": "reject-publish"}'
@@ -72,6 +76,22 @@ class RabbitMqRig:
             waiting = (await channel.queue_declare(queue, passive=True)).message_count or 0
             async with asyncio.timeout(READ_SECONDS):
                 return await _consumed(channel, queue, waiting)
+
+
+def elsewhere_on(server: RabbitMq) -> RabbitMQMessageBus:
+    """Make a bus that makes nothing by itself, as on another machine, with an exchange of its own."""
+    made = RabbitMQMessageBus(server.url, exchange=f"x{uuid4().hex}")
+    made._makes_queues = False
+    return made
+
+
+async def accepts(bus: MessageBus, topic: str) -> None:
+    """Wait until a topic takes messages."""
+
+    async def accepted() -> bool:
+        return [*await bus.publish([message(topic)])] == [ACCEPTED]
+
+    await until(accepted, "messages are accepted again", RECOVERY)
 
 
 async def limit_size(server: RabbitMq, most: int) -> None:
