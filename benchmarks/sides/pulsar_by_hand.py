@@ -15,7 +15,8 @@ from zlib import crc32
 import _pulsar
 import pulsar
 
-from benchmarks.sides.by_hand import DEDUP, KEY, PAYLOAD, TOPIC
+from benchmarks.backlog import TOPIC
+from benchmarks.sides.by_hand import DEDUP, KEY, PAYLOAD
 from benchmarks.sides.headers import header_names, header_values
 from benchmarks.sides.overlapped import Loop, Message, Send, main
 
@@ -34,12 +35,11 @@ _PRODUCER: Final[dict[str, Any]] = {
 class Sender:
     """Send over the client's producer, and look for answers when it calls back or a while later."""
 
-    def __init__(self, client: Any, loop: Loop, *, dedup: bool) -> None:
-        self._client = client
+    def __init__(self, producer: Any, loop: Loop, *, dedup: bool) -> None:
+        self._producer = producer._producer  # noqa: SLF001 - its wrapper copies each property anew
         self._loop = loop
         self._dedup = dedup
         self._number = 0
-        self._producer: Any = None
         self._in_flight: deque[tuple[dict[Any, Any], Message]] = deque()
         self._events = asyncio.get_running_loop()
         self._woken = False
@@ -47,7 +47,7 @@ class Sender:
 
     async def send(self, messages: list[Message]) -> None:
         """Send messages and have their batches leave at once."""
-        producer = self._producer or self._open(messages[0][0][TOPIC])
+        producer = self._producer
         for message in messages:
             slot: dict[Any, Any] = {}
             self._in_flight.append((slot, message))
@@ -56,14 +56,6 @@ class Sender:
         if self._timer is None:
             self._timer = self._events.call_later(_LOOK_SECONDS, self._look_again)
         await asyncio.sleep(0)
-
-    def _open(self, topic: str) -> Any:
-        named = {"producer_name": f"by-hand-{secrets.token_hex(6)}"} if self._dedup else {}
-        made = self._client.create_producer(
-            topic, batching_enabled=not self._dedup, **_PRODUCER, **named
-        )
-        self._producer = made._producer  # noqa: SLF001 - its wrapper copies each property anew
-        return self._producer
 
     def _message(self, row: Any) -> Any:
         made = _pulsar.MessageBuilder()
@@ -103,10 +95,13 @@ class Sender:
 
 @asynccontextmanager
 async def opening(address: str, loop: Loop) -> AsyncIterator[Send]:
-    """Connect."""
+    """Connect and open the producer."""
+    dedup = address.endswith(DEDUP)
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(address.removesuffix(DEDUP), logger=logger)
-    yield Sender(client, loop, dedup=address.endswith(DEDUP)).send
+    name = f"by-hand-{secrets.token_hex(6)}" if dedup else None
+    producer = client.create_producer(TOPIC, name, batching_enabled=not dedup, **_PRODUCER)
+    yield Sender(producer, loop, dedup=dedup).send
     client.close()
 
 
