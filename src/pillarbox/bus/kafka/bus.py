@@ -23,7 +23,8 @@ from pillarbox.bus.kafka.settings import (
 from pillarbox.bus.kafka.topics import Topics
 from pillarbox.bus.loopback import all_loopback, host_of
 from pillarbox.bus.message_bus import Capabilities
-from pillarbox.bus.outcome import Accepted, PublishOutcome, Unavailable
+from pillarbox.bus.one_by_one import publish_one_by_one
+from pillarbox.bus.outcome import PublishOutcome, Unavailable
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import (
     ContentMode,
@@ -202,17 +203,11 @@ class KafkaMessageBus:
         return answer()
 
     async def _publish_one_by_one(self, call: _Call) -> Sequence[PublishOutcome]:
-        outcomes: list[PublishOutcome] = []
-        stopped: set[tuple[str | None, str]] = set()
+        async def publish_alone(message: MessageEnvelope) -> PublishOutcome:
+            return await self._publish_alone(call, message)
+
         async with self._careful_turn:
-            for message in call.batch:
-                lane = None if message.key is None else (message.topic, message.key)
-                if lane in stopped or asyncio.get_running_loop().time() >= call.deadline:
-                    outcomes.append(HELD_BACK)
-                    continue
-                outcomes.append(await self._publish_alone(call, message))
-                if lane is not None and not isinstance(outcomes[-1], Accepted):
-                    stopped.add(lane)
+            outcomes = await publish_one_by_one(call.batch, call.deadline, publish_alone)
         self._learn(outcomes)
         return outcomes
 

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import nats.errors
 
-from pillarbox.bus.handover import CLOSED, HELD_BACK, NO_ANSWER, Handover
+from pillarbox.bus.handover import CLOSED, NO_ANSWER, Handover
 from pillarbox.bus.loopback import all_loopback, host_of, plaintext_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.nats.client import wants_tls
 from pillarbox.bus.nats.connection import Connection, WireMessage
 from pillarbox.bus.nats.streams import Streams
-from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
+from pillarbox.bus.one_by_one import publish_one_by_one
+from pillarbox.bus.outcome import PublishOutcome, Refused, Unavailable
 from pillarbox.bus.partition import check_partitions, partition_for
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import (
@@ -95,17 +96,11 @@ class NatsMessageBus:
         deadline = asyncio.get_running_loop().time() + self._seconds * _ANSWER_BY
         if not one_by_one:
             return await self._publish(batch, deadline)
-        outcomes: list[PublishOutcome] = []
-        stopped: set[tuple[str | None, str | None]] = set()
-        for message in batch:
-            lane = (message.topic, message.key)
-            if lane in stopped or asyncio.get_running_loop().time() >= deadline:
-                outcomes.append(HELD_BACK)
-                continue
-            outcomes += await self._publish((message,), deadline)
-            if message.key is not None and not isinstance(outcomes[-1], Accepted):
-                stopped.add(lane)
-        return outcomes
+
+        async def publish_alone(message: MessageEnvelope) -> PublishOutcome:
+            return (await self._publish((message,), deadline))[0]
+
+        return await publish_one_by_one(batch, deadline, publish_alone)
 
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:
         """Create the streams that are missing."""

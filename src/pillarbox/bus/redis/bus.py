@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from pillarbox.bus.handover import HELD_BACK, NO_ANSWER
+from pillarbox.bus.handover import NO_ANSWER
 from pillarbox.bus.loopback import all_loopback
 from pillarbox.bus.message_bus import Capabilities
-from pillarbox.bus.outcome import Accepted, PublishOutcome
+from pillarbox.bus.one_by_one import publish_one_by_one
+from pillarbox.bus.outcome import PublishOutcome
 from pillarbox.bus.partition import check_partitions
 from pillarbox.bus.redis.address import Address
 from pillarbox.bus.redis.connections import Connections
@@ -94,17 +95,11 @@ class RedisMessageBus:
         deadline = asyncio.get_running_loop().time() + self._seconds * _ANSWER_BY
         if not one_by_one:
             return await self._publish(batch, deadline)
-        outcomes: list[PublishOutcome] = []
-        stopped: set[tuple[str | None, str | None]] = set()
-        for message in batch:
-            lane = (message.topic, message.key)
-            if lane in stopped or asyncio.get_running_loop().time() >= deadline:
-                outcomes.append(HELD_BACK)
-                continue
-            outcomes += await self._publish((message,), deadline)
-            if message.key is not None and not isinstance(outcomes[-1], Accepted):
-                stopped.add(lane)
-        return outcomes
+
+        async def publish_alone(message: MessageEnvelope) -> PublishOutcome:
+            return (await self._publish((message,), deadline))[0]
+
+        return await publish_one_by_one(batch, deadline, publish_alone)
 
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:
         """Create the streams that are missing."""
