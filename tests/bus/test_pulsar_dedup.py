@@ -23,13 +23,13 @@ ONE, TWO, THREE = (EventKey("orders", "default", name) for name in ("one", "two"
 
 
 class TestContract(BusContract):
-    """The contract of every bus; only a copy through another bus is not removed."""
+    """The contract of every bus, and what the numbers of a bus add to it."""
 
     @pytest.fixture
     def rig(self, pulsar_server: Pulsar) -> BusRig:
         return PulsarRig(pulsar_server, dedup=True)
 
-    async def test_a_repeated_message_is_harmless_and_removed_if_the_bus_says_so(
+    async def test_a_copy_is_removed_through_this_bus_and_stored_through_another(
         self, rig: BusRig, bus: MessageBus
     ) -> None:
         topic, other = new_topic(), rig.bus()

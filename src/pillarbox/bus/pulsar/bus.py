@@ -10,10 +10,10 @@ from typing import Any, Final, cast
 
 from pulsar import Client, PulsarException
 
-from pillarbox.bus.handover import HELD_BACK
 from pillarbox.bus.loopback import all_loopback, plaintext_weakness
 from pillarbox.bus.message_bus import Capabilities
-from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
+from pillarbox.bus.one_by_one import publish_one_by_one
+from pillarbox.bus.outcome import PublishOutcome, Refused, Unavailable
 from pillarbox.bus.pulsar.admin import Admin, AdminRefused
 from pillarbox.bus.pulsar.client import admin_url_of, hosts_of, make_client, shut_down
 from pillarbox.bus.pulsar.messages import builder
@@ -90,7 +90,8 @@ class PulsarMessageBus:
         self._settings = producer_settings(checked_settings(settings or {}), self._limit, name)
         self._build = builder(content_mode, grouped=not dedup)
         self._numbered = Numbered(self._build) if dedup else None
-        self._capabilities = Capabilities(PULSAR, publish_timeout, deduplicates=dedup)
+        # With `dedup` copies of this bus are removed, those of another one are not.
+        self._capabilities = Capabilities(PULSAR, publish_timeout)
         self._open_producers: Producers | None = None
 
     @property
@@ -119,17 +120,11 @@ class PulsarMessageBus:
             self._numbered.forget(unused)
         if not one_by_one:
             return await self._publish(batch, deadline)
-        outcomes: list[PublishOutcome] = []
-        stopped: set[tuple[str | None, str | None]] = set()
-        for message in batch:
-            lane = (message.topic, message.key)
-            if lane in stopped or asyncio.get_running_loop().time() >= deadline:
-                outcomes.append(HELD_BACK)
-                continue
-            outcomes += await self._publish((message,), deadline)
-            if message.key is not None and not isinstance(outcomes[-1], Accepted):
-                stopped.add(lane)
-        return outcomes
+
+        async def publish_alone(message: MessageEnvelope) -> PublishOutcome:
+            return (await self._publish((message,), deadline))[0]
+
+        return await publish_one_by_one(batch, deadline, publish_alone)
 
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:
         """Create the topics that are missing; needs the admin interface."""
