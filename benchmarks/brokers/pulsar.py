@@ -34,7 +34,7 @@ class PulsarTopic:
         await asyncio.to_thread(self._ask, "PUT", _PATH, _DONE)
 
     async def warm_up(self) -> None:
-        """Publish many messages: a broker that has just started is several times slower."""
+        """Publish many messages: a broker that has just started is slower."""
         await self.start_afresh()
         await asyncio.to_thread(_warm_up, self._server.url)
 

@@ -1,7 +1,7 @@
 """The reference for Redis: the overlapped loop, with XADD commands in bulk outside transactions.
 
-Commands are written and answers counted by hand: redis-py's own pipeline costs three times as much
-for each message. The server syncs once for what it has read from all its connections, so there are
+Commands are written and answers counted by hand: redis-py's own pipeline packs each word by itself
+and parses each answer. The server syncs once for what it has read from all its connections, so there are
 several of them.
 """
 
