@@ -325,11 +325,11 @@ async def test_a_url_with_the_ports_of_pulsar_itself_names_its_admin_interface()
     await bus.close()
 
 
-async def test_plain_text_to_another_machine_is_said() -> None:
+async def test_exposure_to_another_machine_is_said() -> None:
     plain = PulsarMessageBus("pulsar://pulsar.example:6650")
     secure = PulsarMessageBus("pulsar+ssl://pulsar.example:6651")
 
-    assert "not encrypted" in plain._plain_text()[0]
-    assert secure._plain_text() == []
+    assert "not encrypted" in plain._exposure()[0]
+    assert secure._exposure() == []
     await plain.close()
     await secure.close()

@@ -141,10 +141,8 @@ async def test_a_server_of_an_authority_that_nobody_has_named_is_refused(secured
 
 
 async def test_a_bus_that_is_told_not_to_verify_says_so(
-    secured: Secured, certificates: Certificates, request: pytest.FixtureRequest
+    secured: Secured, certificates: Certificates
 ) -> None:
-    if secured.server.name == "pulsar":
-        request.applymarker(pytest.mark.xfail(reason="it does not look at its options yet"))
     careless = replace(secured.papers, careless=True)
 
     async with (

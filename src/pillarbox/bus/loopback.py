@@ -21,6 +21,11 @@ def plaintext_weakness(shown: str, remedy: str, *, here: bool) -> list[str]:
     return [] if here else [f"{shown} is not encrypted: {remedy}"]
 
 
+def unverified_weakness(shown: str) -> list[str]:
+    """Say that a certificate is taken as it comes."""
+    return [f"the certificate of {shown} is not verified: anybody can pass for it"]
+
+
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

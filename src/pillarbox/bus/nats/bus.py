@@ -9,7 +9,7 @@ from typing import Any, Final
 import nats.errors
 
 from pillarbox.bus.handover import CLOSED, NO_ANSWER, Handover
-from pillarbox.bus.loopback import all_loopback, host_of, plaintext_weakness
+from pillarbox.bus.loopback import all_loopback, host_of, plaintext_weakness, unverified_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.nats.client import wants_tls
 from pillarbox.bus.nats.connection import Connection, WireMessage
@@ -239,7 +239,7 @@ class NatsMessageBus:
             context: ssl.SSLContext | None = self._options.get("tls")
             if context is None or (context.check_hostname and context.verify_mode):
                 return []
-            return [f"the certificate of {self._shown} is not verified: anybody can pass for it"]
+            return unverified_weakness(self._shown)
         return plaintext_weakness(self._shown, "use tls://", here=self._makes_streams)
 
     def _drop(self, connection: Connection) -> None:

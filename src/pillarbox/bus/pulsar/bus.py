@@ -10,12 +10,12 @@ from typing import Any, Final, cast
 
 from pulsar import Client, PulsarException
 
-from pillarbox.bus.loopback import all_loopback, plaintext_weakness
+from pillarbox.bus.loopback import all_loopback, plaintext_weakness, unverified_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.one_by_one import publish_one_by_one
 from pillarbox.bus.outcome import PublishOutcome, Refused, Unavailable
 from pillarbox.bus.pulsar.admin import Admin, AdminRefused
-from pillarbox.bus.pulsar.client import admin_url_of, hosts_of, make_client, shut_down
+from pillarbox.bus.pulsar.client import admin_url_of, hosts_of, make_client, shut_down, verifies
 from pillarbox.bus.pulsar.messages import builder
 from pillarbox.bus.pulsar.numbered import Numbered
 from pillarbox.bus.pulsar.outcomes import not_opened
@@ -72,6 +72,7 @@ class PulsarMessageBus:
         self._limit = checked_limit(publish_timeout)
         self._seconds = publish_timeout.total_seconds()
         self._own = isinstance(client, str)
+        self._verifies = verifies(options or {})
         self._client = (
             make_client(client, publish_timeout, options or {})
             if isinstance(client, str)
@@ -108,7 +109,7 @@ class PulsarMessageBus:
                 await self._producers.in_thread(self._client.get_topic_partitions, probe)
         except _FAILURES as error:
             raise BusUnreachable(self._shown, _reason(error)) from error
-        return [*self._plain_text(), *await self._namespace_weaknesses(seconds)]
+        return [*self._exposure(), *await self._namespace_weaknesses(seconds)]
 
     async def publish(
         self, batch: Sequence[MessageEnvelope], *, one_by_one: bool = False
@@ -207,9 +208,10 @@ class PulsarMessageBus:
         except _FAILURES as error:
             return [f"the settings of {self._namespace} cannot be looked at: {_reason(error)}"]
 
-    def _plain_text(self) -> Sequence[str]:
+    def _exposure(self) -> Sequence[str]:
+        """Say whether others can read along, or pass for the broker."""
         if self._url.startswith("pulsar+ssl:"):
-            return []
+            return [] if self._verifies else unverified_weakness(self._shown)
         here = all_loopback(hosts_of(self._url))
         return plaintext_weakness(self._shown, "use pulsar+ssl://host:6651", here=here)
 

@@ -51,6 +51,12 @@ def admin_url_of(url: str) -> str | None:
     return None
 
 
+def verifies(options: Mapping[str, Any]) -> bool:
+    """Tell whether a client with these options verifies certificates and their host names."""
+    careless = options.get("tls_allow_insecure_connection", False)
+    return options.get("tls_validate_hostname", True) is True and not careless
+
+
 def make_client(url: str, limit: timedelta, options: Mapping[str, Any]) -> Client:
     """Make a client that verifies certificates with their host names; it connects later."""
     seconds = max(1, int(limit.total_seconds()))

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiormq.exceptions import AMQPError, ChannelAccessRefused, ChannelInvalidStateError
 
 from pillarbox.bus.handover import CLOSED, NO_ANSWER, Handover
-from pillarbox.bus.loopback import all_loopback, plaintext_weakness
+from pillarbox.bus.loopback import all_loopback, plaintext_weakness, unverified_weakness
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.one_by_one import publish_one_by_one
 from pillarbox.bus.outcome import PublishOutcome, Refused, Unavailable
@@ -247,7 +247,7 @@ class RabbitMQMessageBus:
         if self._address.scheme == "amqps":
             if verifies(self._address, self._options):
                 return []
-            return [f"the certificate of {self._shown} is not verified: anybody can pass for it"]
+            return unverified_weakness(self._shown)
         return plaintext_weakness(self._shown, "use amqps://", here=self._makes_queues)
 
     def _drop(self, connection: Connection) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
 from redis.asyncio.connection import Connection as PlainConnection
 
-from pillarbox.bus.loopback import all_loopback, plaintext_weakness
+from pillarbox.bus.loopback import all_loopback, plaintext_weakness, unverified_weakness
 from pillarbox.errors import InvalidConfig
 
 _PORT: Final = 6379
@@ -57,7 +57,7 @@ class Address:
         }
         if required and self._settings["ssl_check_hostname"]:
             return []
-        return [f"the certificate of {self.shown} is not verified: anybody can pass for it"]
+        return unverified_weakness(self.shown)
 
 
 def _parsed(url: str) -> dict[str, Any]:
