@@ -1,10 +1,15 @@
 """Keep a user's `alembic revision --autogenerate` away from tables that are ours."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from pillarbox.outbox.tables import metadata
+from pillarbox.migrations.run import options_of
+from pillarbox.schema.tables import metadata
+
+if TYPE_CHECKING:
+    from alembic.autogenerate.api import AutogenContext
+    from alembic.operations import MigrateOperation
 
 _PARTITION: Final = re.compile(r"outbox_p[0-9]{8}")
 
@@ -26,3 +31,21 @@ def include_name(*, attached: bool = False) -> NameFilter:
         return not (_PARTITION.fullmatch(name) or (name in metadata.tables and not attached))
 
     return include
+
+
+def others(
+    operations: "Iterable[MigrateOperation]", context: "AutogenContext"
+) -> "list[MigrateOperation]":
+    """Leave out what autogenerate would do to tables and partitions that our migrations manage.
+
+    Functions, triggers, policies and views autogenerate does not look at.
+    """
+    schema = options_of(context.migration_context.config).schema
+    return [found for found in operations if not _is_ours(found, schema)]
+
+
+def _is_ours(operation: "MigrateOperation", schema: str | None) -> bool:
+    name: str | None = getattr(operation, "table_name", None)
+    if name is None or getattr(operation, "schema", None) not in (None, schema):
+        return False
+    return name in metadata.tables or _PARTITION.fullmatch(name) is not None

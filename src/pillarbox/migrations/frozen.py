@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
-VERSIONS = (1,)
+VERSIONS = (1, 2, 3)
+# A version that several parts share is a script for each part, and one that ends it.
+PARTS = {3: ("readmodel_", "saga_", "")}
 
 
 class SqlTemplate(Template):
@@ -41,15 +43,18 @@ def qualifier(schema: str | None) -> str:
 
 def script(version: int, choices: Choices) -> str:
     """Return the SQL that brings a database to a version, as one text."""
-    names = [f"{version:04}_{choices.dialect}.sql"]
-    if choices.dialect == "postgresql" and not choices.partitioned:
-        names.append(f"{version:04}_postgresql_plain.sql")
+    names = [f"{version:04}_{part}{choices.dialect}.sql" for part in PARTS.get(version, ("",))]
+    if (version, choices.dialect, choices.partitioned) == (1, "postgresql", False):
+        names.append("0001_postgresql_plain.sql")
     return "\n".join(_filled(name, choices) for name in names)
 
 
 def downgrade_script(version: int, choices: Choices) -> str:
     """Return the SQL that takes a version away."""
-    return _filled(f"{version:04}_{choices.dialect}_downgrade.sql", choices)
+    names = [
+        f"{version:04}_{part}{choices.dialect}_downgrade.sql" for part in PARTS.get(version, ("",))
+    ]
+    return "\n".join(_filled(name, choices) for name in names)
 
 
 def statements(text: str) -> Iterator[str]:

@@ -43,10 +43,10 @@ class ConnectionCapture:
         refuse_autocommit(self._connection)
         self._rows.extend(rows)
 
-    def hold(self, tenant_id: str) -> None:
+    def hold(self, tenant_id: str, what: str) -> None:
         """Stay inside a tenant until the transaction ends; refuse a second one."""
         if self._tenant_id not in (None, tenant_id):
-            raise TenantMismatch("outbox.add(…)", tenant_id, str(self._tenant_id))
+            raise TenantMismatch(what, tenant_id, str(self._tenant_id))
         self._tenant_id = tenant_id
 
     def write(self) -> None:

@@ -1,5 +1,6 @@
 """What an aggregate's mapping says of its type, id and version."""
 
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import inspect
@@ -21,7 +22,7 @@ def raiser_of(aggregate: AggregateRoot) -> Raiser:
     """Return how rows name an aggregate: type, id and the version that its events belong to."""
     kind = type(aggregate)
     version = version_of(aggregate)
-    if version is not None and is_mapped(aggregate) and inspect(aggregate).deleted:
+    if version is not None and is_mapped_class(kind) and inspect(aggregate).deleted:
         version += 1  # a deleted row has no later version of its own
     return Raiser(
         aggregate_type=check_key("aggregate_type", kind.aggregate_type or kind.__name__),
@@ -75,7 +76,11 @@ def _aggregate_id(aggregate: AggregateRoot) -> str:
 
 
 def _version_attribute(aggregate: AggregateRoot) -> str | None:
-    mapper = _mapper(aggregate)
+    return _version_attribute_of(_mapper(aggregate))
+
+
+@lru_cache(maxsize=1024)
+def _version_attribute_of(mapper: Mapper[Any]) -> str | None:
     column = mapper.version_id_col
     return None if column is None else mapper.get_property_by_column(column).key
 

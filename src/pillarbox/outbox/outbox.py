@@ -1,21 +1,31 @@
 """The outbox by hand: add events to a session or a connection of your own."""
 
 from collections.abc import Iterable
-from typing import Protocol, Unpack
+from typing import Final, Protocol, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from pillarbox.errors import InvalidConfig, NoActiveUnitOfWork, TenantMismatch
-from pillarbox.outbox.capture import SETTINGS, TENANT, SessionCapture, make_capture
+from pillarbox.outbox.capture import SETTINGS, SessionCapture, make_capture
 from pillarbox.outbox.connection import ConnectionCapture, connection_capture
 from pillarbox.outbox.new_event import EventOptions, NewEvent
 from pillarbox.outbox.row import row_of
 from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.outbox.targets import (
+    Target,
+    connection_of,
+    hold_tenant,
+    named_tenant,
+    refuse_closed,
+    sync_only,
+    sync_side,
+)
 from pillarbox.outbox.write import check_given_ids
 from pillarbox.tenancy import DEFAULT_TENANT
+
+_ADD: Final = "outbox.add(…)"
 
 
 class Outbox(Protocol):
@@ -39,7 +49,7 @@ class _Recorder:
 
     def __init__(
         self,
-        target: Session | Connection,
+        target: Target,
         tenant_id: str,
         service: str | None,
         settings: CaptureSettings | None,
@@ -51,11 +61,13 @@ class _Recorder:
 
     def record(self, events: Iterable[NewEvent]) -> list[UUID]:
         """Check all events, then buffer them: one that is refused leaves nothing behind."""
-        tenant_id = self._settings.tenancy.resolve(self._named_tenant(), "outbox.add(…)")
+        named = named_tenant(self._target, self._tenant_id)
+        tenant_id = self._settings.tenancy.resolve(named, _ADD)
         rows = [row_of(new, self._settings, tenant_id) for new in events]
-        self._hold(tenant_id)
+        explicit = self._tenant_id != DEFAULT_TENANT
+        hold_tenant(self._target, tenant_id, self._settings, named=explicit, what=_ADD)
         if any(row.given_id for row in rows):
-            check_given_ids(self._connection(), rows, schema=self._settings.schema)
+            check_given_ids(connection_of(self._target), rows, schema=self._settings.schema)
         self._capture().add(rows)
         return [row.id for row in rows]
 
@@ -63,62 +75,17 @@ class _Recorder:
         """Write what waits, within the transaction."""
         self._capture().write_early()
 
-    def _hold(self, tenant_id: str) -> None:
-        """Refuse a second tenant; a session stays inside the one that this outbox names."""
-        if not self._settings.tenancy.required:
-            return
-        if isinstance(self._target, Connection):
-            connection_capture(self._target, self._settings).hold(tenant_id)
-            return
-        held = self._target.info.get(TENANT, tenant_id)
-        if held != tenant_id:
-            raise TenantMismatch("outbox.add(…)", tenant_id, held)
-        if self._tenant_id != DEFAULT_TENANT:
-            self._target.info[TENANT] = tenant_id
-
-    def _connection(self) -> Connection:
-        return self._target.connection() if isinstance(self._target, Session) else self._target
-
-    def _named_tenant(self) -> str:
-        if self._tenant_id == DEFAULT_TENANT and isinstance(self._target, Session):
-            return str(self._target.info.get(TENANT, DEFAULT_TENANT))
-        return self._tenant_id
-
     def _capture(self) -> SessionCapture | ConnectionCapture:
         if isinstance(self._target, Session):
             if not self._target.in_transaction():
                 self._target.begin()  # so that a rollback or a close forgets what was added
             return make_capture(self._target, self._settings)
-        if self._target.closed:
-            raise NoActiveUnitOfWork(
-                "the connection is closed, so that no transaction can carry the event; "
-                "add it before the connection's block ends"
-            )
+        refuse_closed(self._target)
         return connection_capture(self._target, self._settings)
 
 
 def _as_new(item: object) -> NewEvent:
     return item if isinstance(item, NewEvent) else NewEvent(event=item)
-
-
-def _sync_side(session: object) -> Session | Connection:
-    """Return the sync object behind an async one; nothing here waits for the database."""
-    if isinstance(session, AsyncSession):
-        return session.sync_session
-    if isinstance(session, AsyncConnection):
-        if session.sync_connection is None:
-            raise NoActiveUnitOfWork(
-                "the connection is not open yet; enter `async with engine.connect()` first"
-            )
-        return session.sync_connection
-    sync = isinstance(session, (Session, Connection))
-    raise InvalidConfig(
-        "session",
-        f"is a {'sync ' if sync else ''}{type(session).__name__}",
-        "use SyncSqlAlchemyOutbox (and SyncSqlAlchemyInbox) with it"
-        if sync
-        else "pass an AsyncSession or an AsyncConnection",
-    )
 
 
 class SqlAlchemyOutbox:
@@ -141,7 +108,7 @@ class SqlAlchemyOutbox:
         settings: CaptureSettings | None = None,
     ) -> None:
         self._session = session
-        self._recorder = _Recorder(_sync_side(session), tenant_id, service, settings)
+        self._recorder = _Recorder(sync_side(session), tenant_id, service, settings)
 
     async def add(self, event: object = None, **options: Unpack[EventOptions]) -> UUID:
         """Record one event: an event object, or a topic and a payload. Return its id."""
@@ -163,14 +130,6 @@ class SqlAlchemyOutbox:
         await self._session.run_sync(lambda _: self._recorder.write())
 
 
-def _sync_only(session: object) -> Session | Connection:
-    if isinstance(session, (Session, Connection)):
-        return session
-    raise InvalidConfig(
-        "session", f"is a {type(session).__name__}", "use SqlAlchemyOutbox with async ones"
-    )
-
-
 class SyncSqlAlchemyOutbox:
     """The same for a sync `Session` or `Connection`."""
 
@@ -182,7 +141,9 @@ class SyncSqlAlchemyOutbox:
         service: str | None = None,
         settings: CaptureSettings | None = None,
     ) -> None:
-        self._recorder = _Recorder(_sync_only(session), tenant_id, service, settings)
+        self._recorder = _Recorder(
+            sync_only(session, "SqlAlchemyOutbox"), tenant_id, service, settings
+        )
 
     def add(self, event: object = None, **options: Unpack[EventOptions]) -> UUID:
         """Record one event: an event object, or a topic and a payload. Return its id."""

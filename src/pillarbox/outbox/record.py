@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped
 from pillarbox.outbox.new_event import NewEvent
 from pillarbox.outbox.row import COLUMNS, row_of
 from pillarbox.outbox.settings import CaptureSettings
-from pillarbox.outbox.tables import metadata, outbox
+from pillarbox.schema.tables import metadata, outbox
 from pillarbox.tenancy import DEFAULT_TENANT
 
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Row, Select, Table, and_, delete, or_, select, update
 
-from pillarbox.outbox.tables import outbox, outbox_blocked_key, table_in
-from pillarbox.outbox.types import TransactionId
+from pillarbox.schema.tables import outbox, outbox_blocked_key, table_in
+from pillarbox.schema.types import TransactionId
 
 CHUNK: Final = 1000
 SKIPPED: Final = "skipped"

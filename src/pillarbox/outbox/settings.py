@@ -7,11 +7,15 @@ from functools import lru_cache
 from typing import Final
 
 from pillarbox.clock import SYSTEM_CLOCK, Clock
+from pillarbox.errors import InvalidConfig
+from pillarbox.event.cloudevents import source_uri
 from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
 from pillarbox.event.ids import IdMaker, id_maker
 from pillarbox.event.rules import PORTABLE, BusRules, check_identifier, check_key, rules_for
 from pillarbox.outbox.routing import ContextTopics, RoutingPolicy
 from pillarbox.tenancy import Tenancy
+
+MAX_SOURCE: Final = 255  # what a consumer's inbox keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,12 @@ class CaptureSettings:
 
     def __post_init__(self) -> None:
         check_key("service", self.service)
+        if (length := len(source_uri(self.service))) > MAX_SOURCE:
+            raise InvalidConfig(
+                "service",
+                f"has {length} characters as a URI > {MAX_SOURCE}",
+                "choose a shorter name",
+            )
         if self.schema is not None:
             check_identifier("schema", self.schema)
 

@@ -1,18 +1,19 @@
 """Run the statements in `sql/` with as little between us and the driver as SQLAlchemy allows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Dialect, text
 
 
 class _Statement(NamedTuple):
-    """A statement in a driver's own words, with the order of its parameters if they have one."""
+    """A statement in a driver's own words, and the way to arrange its parameters for the driver."""
 
     text: str
-    order: tuple[str, ...] | None
+    arranged: Callable[[Mapping[str, Any]], Any]
 
 
 def run(
@@ -24,9 +25,7 @@ def run(
     cost of the statement beside `connection.execute(text(…))`.
     """
     statement = _compiled(name, _Driver(connection.dialect), schema)
-    if statement.order is None:
-        return connection.exec_driver_sql(statement.text, dict(parameters)).first()
-    values = tuple(parameters[name] for name in statement.order)
+    values = statement.arranged(parameters)
     return connection.exec_driver_sql(statement.text, values).first()
 
 
@@ -48,4 +47,5 @@ def _compiled(name: str, driver: _Driver, schema: str | None) -> _Statement:
     if schema is not None:
         written = written.replace("INSERT INTO outbox (", f'INSERT INTO "{schema}".outbox (')
     compiled = text(written).compile(dialect=driver.dialect)
-    return _Statement(str(compiled), tuple(compiled.positiontup or ()) or None)
+    order = compiled.positiontup
+    return _Statement(str(compiled), itemgetter(*order) if order else dict)

@@ -4,7 +4,7 @@ Revision ID: pillarbox_0001
 Revises: -
 """
 
-from pillarbox.migrations.run import downgrade_to_nothing, upgrade_to
+from pillarbox.migrations.run import downgrade_from, upgrade_to
 
 revision = "pillarbox_0001"
 down_revision = None
@@ -19,4 +19,4 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop the tables, unless an event in them was not sent."""
-    downgrade_to_nothing()
+    downgrade_from(1)

@@ -138,7 +138,7 @@ CREATE TABLE IF NOT EXISTS @{schema}outbox_control (
     PRIMARY KEY (tenant_id, topic)
 );
 
-CREATE TABLE IF NOT EXISTS @{schema}outbox_audit (
+CREATE TABLE IF NOT EXISTS @{schema}pillarbox_audit (
     tenant_id varchar(64) COLLATE "C" NOT NULL,
     audit_id uuid NOT NULL,
     at timestamptz NOT NULL DEFAULT now(),

@@ -131,7 +131,7 @@ CREATE TABLE IF NOT EXISTS outbox_control (
     PRIMARY KEY (tenant_id, topic)
 );
 
-CREATE TABLE IF NOT EXISTS outbox_audit (
+CREATE TABLE IF NOT EXISTS pillarbox_audit (
     tenant_id VARCHAR(64) NOT NULL,
     audit_id VARCHAR(36) NOT NULL,
     at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP,

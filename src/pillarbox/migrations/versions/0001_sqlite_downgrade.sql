@@ -10,4 +10,4 @@ DROP TABLE IF EXISTS outbox_claim;
 DROP TABLE IF EXISTS outbox_claim_end;
 DROP TABLE IF EXISTS outbox_blocked_key;
 DROP TABLE IF EXISTS outbox_control;
-DROP TABLE IF EXISTS outbox_audit;
+DROP TABLE IF EXISTS pillarbox_audit;

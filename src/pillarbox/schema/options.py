@@ -6,7 +6,7 @@ from datetime import timedelta
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.rules import check_identifier
 from pillarbox.migrations.frozen import Choices
-from pillarbox.outbox.tables import DEFAULT_SHARDS
+from pillarbox.schema.tables import DEFAULT_SHARDS
 
 APPLICATION_ROLE = "pillarbox_app"
 PROJECTOR_ROLE = "pillarbox_projector"

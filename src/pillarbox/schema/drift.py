@@ -7,10 +7,17 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, Connection, Table
 
 from pillarbox.clock import SYSTEM_CLOCK
-from pillarbox.outbox.schema.catalog import Catalog, Settings, locate, read_catalog, read_settings
-from pillarbox.outbox.schema.options import SchemaOptions
-from pillarbox.outbox.schema.partitions import existing_partitions, running_out
-from pillarbox.outbox.tables import SCHEMA_VERSION, TENANT_TABLES, metadata
+from pillarbox.schema.catalog import (
+    LIVE_VIEW,
+    Catalog,
+    Settings,
+    locate,
+    read_catalog,
+    read_settings,
+)
+from pillarbox.schema.options import SchemaOptions
+from pillarbox.schema.partitions import existing_partitions, running_out
+from pillarbox.schema.tables import SCHEMA_VERSION, SEQUENCES, TENANT_TABLES, metadata
 
 SHARD_HASH = "sha256-16"
 _APPLY = "run `pillarbox schema apply`"
@@ -83,13 +90,13 @@ def missing_parts(catalog: Catalog) -> Iterator[Finding]:
         elif not catalog.indexes[name].valid:
             remedy = f"`DROP INDEX {name}`, then {_APPLY}"
             yield Finding("index-invalid", name, "the index is not valid", remedy)
-    if "outbox_live" not in catalog.columns:
-        yield Finding("view-missing", "outbox_live", "the view is missing", _APPLY)
+    if LIVE_VIEW not in catalog.columns:
+        yield Finding("view-missing", LIVE_VIEW, "the view is missing", _APPLY)
     elif not catalog.view_invoker:
         problem = "the view reads with its owner's rights (security_invoker is off)"
-        yield Finding("view-unsafe", "outbox_live", problem, _APPLY)
-    if not catalog.sequence:
-        yield Finding("sequence-missing", "outbox_seq", "the sequence is missing", _APPLY)
+        yield Finding("view-unsafe", LIVE_VIEW, problem, _APPLY)
+    for name in sorted(set(SEQUENCES) - catalog.sequences):
+        yield Finding("sequence-missing", name, "the sequence is missing", _APPLY)
 
 
 def differing_settings(settings: Settings | None, options: SchemaOptions) -> Iterator[Finding]:
@@ -128,7 +135,7 @@ def differing_claim_index(catalog: Catalog, settings: Settings | None) -> Iterat
 def missing_walls(catalog: Catalog) -> Iterator[Finding]:
     """Find tenant tables, partitions included, that row-level security does not guard."""
     tables = {table.name for table in TENANT_TABLES}
-    parts = {name for name in catalog.columns if name.startswith("outbox_p")}
+    parts = catalog.columns.keys() - metadata.tables.keys() - {LIVE_VIEW}
     for name in sorted((tables | parts) & catalog.columns.keys() - catalog.walled):
         problem = "row-level security is not enabled, forced and given its policy"
         yield Finding("wall-missing", name, problem, f"{_APPLY.removesuffix('`')} --tenancy`")

@@ -1,53 +1,65 @@
-"""What a database says about its outbox tables, as plain values."""
+"""What a database says about our tables, as plain values."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import BindParameter, Connection, bindparam, text
 
 from pillarbox.migrations.frozen import qualifier
-from pillarbox.outbox.tables import outbox_settings
+from pillarbox.schema.tables import SEQUENCES, metadata, outbox_settings
+
+LIVE_VIEW: Final = "outbox_live"
 
 _LOCATE = text(
     "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.oid = coalesce(to_regclass(:settings), to_regclass(:outbox))"
 )
+_NAMES: BindParameter[list[str]] = bindparam("names", [*metadata.tables, LIVE_VIEW], expanding=True)
+_OURS: BindParameter[list[int]] = bindparam("ours", expanding=True)
+# The relations of our names, and the partitions of the outbox.
+_RELATIONS = text(
+    "SELECT c.oid FROM pg_class c WHERE c.relnamespace = to_regnamespace(:namespace) "
+    "AND c.relname IN :names UNION SELECT i.inhrelid FROM pg_inherits i "
+    "WHERE i.inhparent = to_regclass(:outbox)"
+).bindparams(_NAMES)
 _COLUMNS = text(
     "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
-    "WHERE c.relnamespace = to_regnamespace(:namespace) AND c.relkind IN ('r', 'p', 'v') "
-    "AND c.relname LIKE 'outbox%' AND a.attnum > 0 AND NOT a.attisdropped"
-)
+    "WHERE c.oid IN :ours AND c.relkind IN ('r', 'p', 'v') AND a.attnum > 0 "
+    "AND NOT a.attisdropped"
+).bindparams(_OURS)
 _INDEXES = text(
     "SELECT c.relname, pg_get_indexdef(c.oid), i.indisvalid FROM pg_class c "
-    "JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid "
-    "WHERE c.relnamespace = to_regnamespace(:namespace) AND t.relname LIKE 'outbox%'"
-)
+    "JOIN pg_index i ON i.indexrelid = c.oid WHERE i.indrelid IN :ours"
+).bindparams(_OURS)
 _CONSTRAINTS = text(
-    "SELECT t.relname, k.conname, k.contype::text, ARRAY(SELECT a.attname::text FROM unnest(k.conkey) "
-    "WITH ORDINALITY AS n (attnum, place) JOIN pg_attribute a ON a.attrelid = t.oid "
-    "AND a.attnum = n.attnum ORDER BY n.place) FROM pg_constraint k "
-    "JOIN pg_class t ON t.oid = k.conrelid WHERE k.contype IN ('c', 'p') "
-    "AND t.relnamespace = to_regnamespace(:namespace) AND t.relname LIKE 'outbox%'"
-)
+    "SELECT t.relname, k.conname, k.contype::text, ARRAY(SELECT a.attname::text "
+    "FROM unnest(k.conkey) WITH ORDINALITY AS n (attnum, place) JOIN pg_attribute a "
+    "ON a.attrelid = t.oid AND a.attnum = n.attnum ORDER BY n.place) FROM pg_constraint k "
+    "JOIN pg_class t ON t.oid = k.conrelid WHERE k.contype IN ('c', 'p') AND t.oid IN :ours"
+).bindparams(_OURS)
 _WALLS = text(
-    "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace(:namespace) "
-    "AND c.relname LIKE 'outbox%' AND c.relrowsecurity AND c.relforcerowsecurity AND ("
+    "SELECT c.relname FROM pg_class c WHERE c.oid IN :ours "
+    "AND c.relrowsecurity AND c.relforcerowsecurity AND ("
     "c.relispartition OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid "
     "AND p.polname = 'pillarbox_tenant' AND p.polqual IS NOT NULL "
     "AND p.polwithcheck IS NOT NULL))"
-)
-_SEQUENCE = text("SELECT to_regclass(:sequence) IS NOT NULL")
+).bindparams(_OURS)
+_SEQUENCES = text(
+    "SELECT c.relname FROM pg_class c WHERE c.relkind = 'S' "
+    "AND c.relnamespace = to_regnamespace(:namespace) AND c.relname IN :sequences"
+).bindparams(bindparam("sequences", SEQUENCES, expanding=True))
 _INVOKER = text(
     "SELECT coalesce('security_invoker=true' = ANY (c.reloptions), false) FROM pg_class c "
     "WHERE c.oid = to_regclass(:view)"
 )
 _LITE_COLUMNS = text(
     "SELECT m.name, p.name, p.pk, m.sql FROM sqlite_master m JOIN pragma_table_info(m.name) p "
-    "WHERE m.type IN ('table', 'view') AND m.name LIKE 'outbox%' ORDER BY m.name, p.pk"
-)
+    "WHERE m.type IN ('table', 'view') AND m.name IN :names ORDER BY m.name, p.pk"
+).bindparams(_NAMES)
 _LITE_INDEXES = text(
     "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL "
-    "AND tbl_name LIKE 'outbox%'"
-)
+    "AND tbl_name IN :names"
+).bindparams(_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +72,14 @@ class IndexState:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The relations of the outbox: columns, keys, constraints, indexes, walls."""
+    """Our relations: columns, keys, constraints, indexes, walls."""
 
     columns: dict[str, set[str]] = field(default_factory=dict)
     keys: dict[str, list[str]] = field(default_factory=dict)
     constraints: set[str] = field(default_factory=set)
     indexes: dict[str, IndexState] = field(default_factory=dict)
     walled: set[str] = field(default_factory=set)
-    sequence: bool = True
+    sequences: set[str] = field(default_factory=lambda: set(SEQUENCES))
     view_invoker: bool = True
 
 
@@ -108,28 +120,29 @@ def read_settings(connection: Connection, schema: str | None) -> Settings | None
 
 
 def read_catalog(connection: Connection, namespace: str) -> Catalog:
-    """Read the relations of the outbox."""
+    """Read our relations."""
     if connection.dialect.name == "postgresql":
         return _read_postgresql(connection, namespace)
     return _read_sqlite(connection)
 
 
 def _read_postgresql(connection: Connection, namespace: str) -> Catalog:
-    here = {"namespace": f'"{namespace}"'}
+    schema = {"namespace": f'"{namespace}"'}
+    outbox = {"outbox": f"{qualifier(namespace)}outbox"}
+    here = {"ours": connection.scalars(_RELATIONS, schema | outbox).all()}
     columns: dict[str, set[str]] = {}
     for table, column in connection.execute(_COLUMNS, here):
         columns.setdefault(table, set()).add(column)
     constraints = connection.execute(_CONSTRAINTS, here).all()
     indexes = connection.execute(_INDEXES, here)
-    view = {"view": f"{qualifier(namespace)}outbox_live"}
-    sequence = {"sequence": f"{qualifier(namespace)}outbox_seq"}
+    view = {"view": f"{qualifier(namespace)}{LIVE_VIEW}"}
     return Catalog(
         columns=columns,
         keys={table: list(names) for table, _, kind, names in constraints if kind == "p"},
         constraints={name for _, name, kind, _ in constraints if kind == "c"},
         indexes={name: IndexState(text, valid) for name, text, valid in indexes},
         walled=set(connection.scalars(_WALLS, here)),
-        sequence=bool(connection.scalar(_SEQUENCE, sequence)),
+        sequences=set(connection.scalars(_SEQUENCES, schema)),
         view_invoker=bool(connection.scalar(_INVOKER, view)),
     )
 

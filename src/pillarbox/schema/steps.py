@@ -9,12 +9,12 @@ from sqlalchemy import Connection, Engine, text
 from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.errors import InvalidConfig, SchemaOutdated, SetupError
 from pillarbox.migrations.frozen import VERSIONS, script, statements
-from pillarbox.outbox.schema import partitions
-from pillarbox.outbox.schema.catalog import Settings, locate, read_catalog, read_settings
-from pillarbox.outbox.schema.drift import missing_walls
-from pillarbox.outbox.schema.options import SchemaOptions
-from pillarbox.outbox.schema.policies import grants_sql, policies_sql
-from pillarbox.outbox.tables import SCHEMA_VERSION
+from pillarbox.schema import partitions
+from pillarbox.schema.catalog import Settings, locate, read_catalog, read_settings
+from pillarbox.schema.drift import missing_walls
+from pillarbox.schema.options import SchemaOptions
+from pillarbox.schema.policies import grants_sql, policies_sql
+from pillarbox.schema.tables import SCHEMA_VERSION
 
 # A statement that waits longer would make every writer behind it wait as well.
 _PATIENCE = "SET LOCAL lock_timeout = '10s'"
@@ -87,11 +87,10 @@ def plan(
     dialect = connection.dialect.name
     if dialect == "postgresql":
         connection.exec_driver_sql(_PATIENCE)
-    settings, options = settle(connection, options or SchemaOptions())
-    reached = settings.schema_version if settings else VERSIONS[0]
+    _, options = settle(connection, options or SchemaOptions())
     steps = [*_schema_step(connection, options)]
-    # The version that is there is repeated, which mends it.
-    steps += [version_step(v, options, dialect) for v in VERSIONS if v >= reached]
+    # The versions that are there are repeated, which mends them.
+    steps += [version_step(version, options, dialect) for version in VERSIONS]
     if options.partitioned:
         existing = partitions.existing_partitions(connection, options.schema)
         steps += partition_steps(options, existing, now)

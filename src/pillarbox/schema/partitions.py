@@ -81,7 +81,7 @@ def running_out(existing: Sequence[Partition], now: datetime) -> str | None:
 
 def partition_sql(partition: Partition, schema: str | None = None) -> str:
     """Return the statement that makes a partition unless it is there."""
-    template = (files("pillarbox.outbox") / "sql" / "partition.sql").read_text("utf-8")
+    template = (files("pillarbox.schema") / "sql" / "partition.sql").read_text("utf-8")
     return SqlTemplate(template).substitute(
         schema=qualifier(schema),
         name=partition.name,

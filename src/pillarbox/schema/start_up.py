@@ -17,16 +17,16 @@ from pillarbox.errors import (
     UnsafeRole,
 )
 from pillarbox.migrations.frozen import qualifier
-from pillarbox.outbox.schema.catalog import Catalog, Settings, locate, read_catalog, read_settings
-from pillarbox.outbox.schema.drift import differing_settings, missing_walls
-from pillarbox.outbox.schema.options import SchemaOptions
-from pillarbox.outbox.schema.partitions import (
+from pillarbox.schema.catalog import Catalog, Settings, locate, read_catalog, read_settings
+from pillarbox.schema.drift import differing_settings, missing_walls
+from pillarbox.schema.options import SchemaOptions
+from pillarbox.schema.partitions import (
     Partition,
     covered_until,
     existing_partitions,
     running_out,
 )
-from pillarbox.outbox.tables import SCHEMA_VERSION
+from pillarbox.schema.tables import SCHEMA_VERSION
 
 _MAY_READ = text("SELECT current_user, has_table_privilege(:table, 'SELECT')")
 _ROLE = text(

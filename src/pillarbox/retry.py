@@ -1,4 +1,4 @@
-"""When a refused event is tried again."""
+"""When something that was refused, or failed, is tried again."""
 
 import random
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class RetryPolicy:
     def after(self, attempt: int, chance: random.Random) -> float | None:
         """Return the seconds until the next attempt, or None when this one was the last.
 
-        The jitter takes up to half away, so that events that failed together do not return together.
+        The jitter takes up to half away, so that what failed together does not return together.
         """
         if attempt >= self.attempts:
             return None

@@ -5,42 +5,34 @@ column order and the projector relies on a row's transaction id being drawn befo
 Wide fixed-size columns come first, so that a row holds no padding.
 """
 
-from functools import cache
-from typing import Any
-
 from sqlalchemy import (
-    BigInteger,
     CheckConstraint,
     Column,
-    Connection,
-    DefaultClause,
-    Index,
+    ColumnElement,
+    FromClause,
     Integer,
     LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
-    Sequence,
     SmallInteger,
     String,
     Table,
     Text,
-    event,
     func,
+    literal_column,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.sql.schema import SchemaConst
 
-from pillarbox.outbox.types import (
-    EventIdType,
-    NextNumber,
-    StoredJson,
-    TransactionId,
-    TransactionIdType,
-    UtcTime,
+from pillarbox.schema.tables.columns import (
+    BIG,
+    IDENTIFIER,
+    NUMBERS,
+    TENANT,
+    TXID,
+    metadata,
+    partial,
 )
+from pillarbox.schema.types import EventIdType, NextNumber, StoredJson, TransactionId, UtcTime
 
-SCHEMA_VERSION = 1
 DEFAULT_SHARDS = 64
 
 # A row that nothing keeps from being sent: the only rows the claim index holds.
@@ -49,46 +41,32 @@ SET_ASIDE = "set_aside IS NOT NULL"
 TROUBLED = "status IN ('FAILED', 'DEAD')"
 # PUBLISHING stands in the column only with claim="row"; the view finds it by this index.
 UNSETTLED = "status IN ('PUBLISHING', 'FAILED', 'DEAD')"
-
-metadata = MetaData()
-Sequence("outbox_seq", metadata=metadata)
-
-_BIG = BigInteger().with_variant(Integer, "sqlite")
-_TXID = TransactionIdType().with_variant(BigInteger, "sqlite")
-# Binary collation: identifiers compare as bytes, quickly and alike on every server.
-_TENANT = String(64, collation="C").with_variant(String(64), "sqlite")
-_KEY = String(255, collation="C").with_variant(String(255), "sqlite")
-_NUMBERS = ARRAY(BigInteger).with_variant(StoredJson, "sqlite")
-
-
-def _partial(name: str, *columns: Any, where: str) -> Index:
-    """Make an index that a row leaves as soon as the condition no longer holds."""
-    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
-
+# Every row; claims, which also go by number, do not say it and cannot be planned with its index.
+LOGGED = "seq > 0"
 
 outbox = Table(
     "outbox",
     metadata,
-    Column("txid", _TXID, server_default=TransactionId()),
-    Column("seq", _BIG, nullable=False, server_default=NextNumber("outbox_seq")),
+    Column("txid", TXID, server_default=TransactionId()),
+    Column("seq", BIG, nullable=False, server_default=NextNumber("outbox_seq")),
     Column("occurred_at", UtcTime, nullable=False),
     Column("created_at", UtcTime, nullable=False, server_default=func.now()),
     Column("deliver_at", UtcTime),
     Column("expires_at", UtcTime),
     Column("retry_after", UtcTime),
     Column("published_at", UtcTime),
-    Column("aggregate_version", _BIG),
+    Column("aggregate_version", BIG),
     Column("event_number", Integer),
     Column("shard_hash", Integer, nullable=False),
     Column("schema_version", Integer, nullable=False, server_default="1"),
     Column("retry_count", Integer, nullable=False, server_default="0"),
     Column("id", EventIdType, nullable=False),
-    Column("tenant_id", _TENANT, nullable=False, server_default="default"),
+    Column("tenant_id", TENANT, nullable=False, server_default="default"),
     Column("status", String(10), nullable=False, server_default="NEW"),
     Column("set_aside", String(8)),
     Column("event_type", String(255), nullable=False),
     Column("topic", String(249), nullable=False),
-    Column("key", _KEY, nullable=False),
+    Column("key", IDENTIFIER, nullable=False),
     Column("aggregate_type", String(255)),
     Column("aggregate_id", String(255)),
     Column("routing_key", String(255)),
@@ -105,14 +83,22 @@ outbox = Table(
     ),
     CheckConstraint("set_aside IN ('key', 'later')", name="ck_outbox_set_aside"),
     CheckConstraint("payload IS NULL OR payload_bytes IS NULL", name="ck_outbox_one_payload"),
-    _partial("ix_outbox_claim", text("(shard_hash & 63)"), "tenant_id", "seq", where=CLAIMABLE),
-    _partial("ix_outbox_txid", "txid", where=CLAIMABLE),
-    _partial("ix_outbox_set_aside", "tenant_id", "key", "seq", where=SET_ASIDE),
-    _partial("ix_outbox_due", "deliver_at", where="set_aside = 'later'"),
-    _partial("ix_outbox_processing", "status", "retry_after", where="status = 'FAILED'"),
-    _partial("ix_tenant_id_status", "tenant_id", "status", where=UNSETTLED),
-    _partial("ix_outbox_topic", "topic", where=TROUBLED),
+    partial("ix_outbox_claim", text("(shard_hash & 63)"), "tenant_id", "seq", where=CLAIMABLE),
+    # The log in the order of its numbers, SENT rows included: read models follow it.
+    partial("ix_outbox_seq", "seq", where=LOGGED),
+    partial("ix_outbox_txid", "txid", where=CLAIMABLE),
+    partial("ix_outbox_set_aside", "tenant_id", "key", "seq", where=SET_ASIDE),
+    partial("ix_outbox_due", "deliver_at", where="set_aside = 'later'"),
+    partial("ix_outbox_processing", "status", "retry_after", where="status = 'FAILED'"),
+    partial("ix_tenant_id_status", "tenant_id", "status", where=UNSETTLED),
+    partial("ix_outbox_topic", "topic", where=TROUBLED),
 )
+
+
+def in_the_log(rows: FromClause) -> ColumnElement[bool]:
+    """Say what makes a statement on the outbox go by number; without it the index is not used."""
+    return rows.c.seq > literal_column("0")
+
 
 outbox_settings = Table(
     "outbox_settings",
@@ -123,7 +109,7 @@ outbox_settings = Table(
     Column("shard_hash", String(32), nullable=False, server_default="sha256-16"),
     Column("layout", String(11), nullable=False, server_default="plain"),
     # Numbers the rows where a composite primary key leaves no room for a sequence (SQLite).
-    Column("last_seq", _BIG, nullable=False, server_default="0"),
+    Column("last_seq", BIG, nullable=False, server_default="0"),
     CheckConstraint("id = 1", name="ck_outbox_settings_one_row"),
     CheckConstraint(
         "shard_count BETWEEN 1 AND 1024 AND (shard_count & (shard_count - 1)) = 0",
@@ -151,7 +137,7 @@ outbox_lease = Table(
     Column("scope", String(255), primary_key=True),
     Column("shard", Integer, primary_key=True, autoincrement=False),
     Column("member_id", EventIdType),
-    Column("epoch", _BIG, nullable=False, server_default="0"),
+    Column("epoch", BIG, nullable=False, server_default="0"),
     Column("expires_at", UtcTime),
 )
 
@@ -162,9 +148,9 @@ outbox_claim = Table(
     Column("member_id", EventIdType, nullable=False),
     Column("claimed_at", UtcTime, nullable=False, server_default=func.now()),
     Column("scope", String(255), nullable=False),
-    Column("shards", _NUMBERS, nullable=False),
-    Column("epochs", _NUMBERS, nullable=False),
-    Column("seqs", _NUMBERS, nullable=False),
+    Column("shards", NUMBERS, nullable=False),
+    Column("epochs", NUMBERS, nullable=False),
+    Column("seqs", NUMBERS, nullable=False),
 )
 
 outbox_claim_end = Table(
@@ -177,72 +163,36 @@ outbox_claim_end = Table(
 outbox_blocked_key = Table(
     "outbox_blocked_key",
     metadata,
-    Column("tenant_id", _TENANT, primary_key=True),
-    Column("key", _KEY, primary_key=True),
+    Column("tenant_id", TENANT, primary_key=True),
+    Column("key", IDENTIFIER, primary_key=True),
     Column("event_id", EventIdType, nullable=False),
     # Events of the key up to this number may pass: the blocking one itself when it is tried again.
-    Column("seq", _BIG, nullable=False),
+    Column("seq", BIG, nullable=False),
     Column("blocked_at", UtcTime, nullable=False, server_default=func.now()),
     # The key waits for this topic: paused, or not to be had.
     Column("topic", String(249)),
-    _partial("ix_outbox_blocked_key_topic", "topic", where="topic IS NOT NULL"),
+    partial("ix_outbox_blocked_key_topic", "topic", where="topic IS NOT NULL"),
 )
 
 outbox_control = Table(
     "outbox_control",
     metadata,
-    Column("tenant_id", _TENANT, primary_key=True),
+    Column("tenant_id", TENANT, primary_key=True),
     Column("topic", String(249), primary_key=True),
     Column("paused", SmallInteger, nullable=False, server_default="0"),
     Column("events_per_second", Integer),
     Column("changed_at", UtcTime, nullable=False, server_default=func.now()),
 )
 
-outbox_audit = Table(
-    "outbox_audit",
+pillarbox_audit = Table(
+    "pillarbox_audit",
     metadata,
-    Column("tenant_id", _TENANT, primary_key=True),
+    Column("tenant_id", TENANT, primary_key=True),
     Column("audit_id", EventIdType, primary_key=True),
     Column("at", UtcTime, nullable=False, server_default=func.now()),
     Column("actor", String(255), nullable=False),
     Column("action", String(32), nullable=False),
     Column("reason", Text, nullable=False),
     Column("subject", StoredJson, nullable=False),
-    Column("affected", _BIG, nullable=False),
+    Column("affected", BIG, nullable=False),
 )
-
-TENANT_TABLES = (outbox, outbox_blocked_key, outbox_control, outbox_audit)
-
-
-def _insert_settings(table: Table, connection: Connection, **options: Any) -> None:
-    """Have `create_all` write the settings row, without which no process starts."""
-    del options
-    connection.execute(table.insert().values(id=1, schema_version=SCHEMA_VERSION))
-
-
-event.listen(outbox_settings, "after_create", _insert_settings)
-
-
-def attach(target: MetaData, *, schema: str | None = None) -> MetaData:
-    """Copy the tables into a user's metadata, so that `create_all` and Alembic know them.
-
-    The view `outbox_live` and the storage settings come with `pillarbox schema apply`, which may be
-    run afterwards.
-    """
-    for table in metadata.sorted_tables:
-        copied = table.to_metadata(target, schema=schema or SchemaConst.RETAIN_SCHEMA)
-        if table is outbox_settings:
-            event.listen(copied, "after_create", _insert_settings)
-    Sequence("outbox_seq", schema=schema, metadata=target)
-    if schema is not None:
-        seq = target.tables[f"{schema}.outbox"].c.seq
-        seq.server_default = DefaultClause(NextNumber(f"{schema}.outbox_seq"))
-    return target
-
-
-@cache
-def table_in(table: Table, schema: str | None) -> Table:
-    """Return one of these tables as it stands in a schema."""
-    return (
-        table if schema is None else attach(MetaData(), schema=schema).tables[f"{schema}.{table}"]
-    )

@@ -1,10 +1,10 @@
 """Column types that mean the same on every database."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, DateTime, Dialect, String, Uuid
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Float, String, Uuid, literal
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -50,6 +50,33 @@ class UtcTime(TypeDecorator[datetime]):
         """Return the time as aware."""
         del dialect
         return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+
+
+class DatabaseTime(FunctionElement[Any]):
+    """The time of the database, or a moment after it; it alone judges leases and timers."""
+
+    inherit_cache = True
+    type = UtcTime()
+
+    def __init__(self, after: timedelta | None = None) -> None:
+        super().__init__(*(() if after is None else (literal(after.total_seconds(), Float()),)))
+
+
+@compiles(DatabaseTime)
+def _statement_time(element: DatabaseTime, compiler: SQLCompiler, **kw: Any) -> str:
+    if not len(element.clauses):
+        return "statement_timestamp()"
+    return (
+        f"statement_timestamp() + make_interval(secs => {compiler.process(element.clauses, **kw)})"
+    )
+
+
+@compiles(DatabaseTime, "sqlite")
+def _sqlite_time(element: DatabaseTime, compiler: SQLCompiler, **kw: Any) -> str:
+    if not len(element.clauses):
+        return "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+    seconds = compiler.process(element.clauses, **kw)
+    return f"strftime('%Y-%m-%d %H:%M:%f', 'now', {seconds} || ' seconds')"
 
 
 class TransactionIdType(UserDefinedType[int]):

@@ -7,8 +7,8 @@ from typing import Final, Literal, get_args
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.rules import check_identifier
 from pillarbox.migrations.frozen import SqlTemplate, qualifier, statements
-from pillarbox.outbox.schema.options import PROJECTOR_ROLE, SchemaOptions
-from pillarbox.outbox.tables import TENANT_TABLES
+from pillarbox.schema.options import PROJECTOR_ROLE, SchemaOptions
+from pillarbox.schema.tables import PROJECTOR_TABLES, TENANT_TABLES
 
 TENANT_SETTING: Final = "app.tenant"
 _SETTING: Final = re.compile(r"[a-z_][a-z0-9_]{0,30}\.[a-z_][a-z0-9_]{0,30}")
@@ -50,12 +50,14 @@ def tenant_policies(
 
 
 def policies_sql(options: SchemaOptions) -> str:
-    """Return the row-level security of the outbox tables, as one script."""
+    """Return the row-level security of the tables, as one script."""
     lines = [
         f"{statement};"
         for table in TENANT_TABLES
         for statement in tenant_policies(
-            table.name, schema=options.schema, projector_role=options.projector_role
+            table.name,
+            schema=options.schema,
+            projector_role=options.projector_role if table in PROJECTOR_TABLES else None,
         )
     ]
     partitions = _filled("policy_partitions.sql", {"schema": qualifier(options.schema)})
@@ -74,7 +76,7 @@ def grants_sql(options: SchemaOptions) -> str:
 
 
 def _filled(name: str, tokens: dict[str, str]) -> str:
-    template = (files("pillarbox.outbox") / "sql" / name).read_text("utf-8")
+    template = (files("pillarbox.schema") / "sql" / name).read_text("utf-8")
     return SqlTemplate(template).substitute(tokens)
 
 

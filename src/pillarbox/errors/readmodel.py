@@ -1,0 +1,78 @@
+"""Read models that cannot be built, or are not there yet."""
+
+from datetime import timedelta
+
+from pillarbox.errors.root import PillarboxError
+
+
+class ReadModelError(PillarboxError):
+    """A read model cannot be built, or is not as far as was asked."""
+
+    code = "read-model"
+
+
+class HistoryIncomplete(ReadModelError):
+    """The history that a read model would be built from does not reach the first event."""
+
+    code = "history-incomplete"
+
+    def __init__(self, model: str, found: str, remedy: str) -> None:
+        super().__init__(
+            f"the history of read model {model!r} is not whole: {found}, and its rows would not be "
+            f"the fold of all events; nothing was changed; {remedy}, or say "
+            'history="kept" if what is kept is all there was'
+        )
+        self.model, self.found = model, found
+
+
+class HistoryUndecided(ReadModelError):
+    """Whether the history reaches the first event is not known while a transaction is open."""
+
+    code = "history-undecided"
+
+    def __init__(self, model: str, oldest: int | None) -> None:
+        super().__init__(
+            f"the history of read model {model!r} does not begin with its first position, and a "
+            "transaction is open that may still commit what is missing; nothing was changed; try "
+            "again when it has ended, as a runner does by itself"
+        )
+        self.model, self.oldest = model, oldest
+
+
+class ReadModelUnknown(ReadModelError):
+    """No read model of this name has begun."""
+
+    code = "read-model-unknown"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"no read model {model!r} has begun in this database; check the name, or run it once"
+        )
+        self.model = model
+
+
+class ReadModelBehind(ReadModelError):
+    """A read model did not reach an event within the time."""
+
+    code = "read-model-behind"
+
+    def __init__(self, model: str, event_id: str, waited: timedelta) -> None:
+        super().__init__(
+            f"read model {model!r} has not reached event {event_id} after "
+            f"{waited.total_seconds():g} s; answer from the command's own data, or look at its lag"
+        )
+        self.model, self.event_id, self.waited = model, event_id, waited
+
+
+class RebuildFailed(ReadModelError):
+    """An event could not be applied while a read model was built again."""
+
+    code = "rebuild-failed"
+
+    def __init__(self, model: str, event_id: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"read model {model!r} could not be built again: event {event_id} at position "
+            f"{position} failed with {reason}; the live table is untouched; mend the method and "
+            "call rebuild again, it goes on from there"
+        )
+        self.model, self.event_id, self.position, self.reason = model, event_id, position, reason
