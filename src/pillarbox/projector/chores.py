@@ -30,7 +30,7 @@ class Chores:
     work: Work
     throttle: Throttle
     tenure: Tenure
-    wake: asyncio.Event
+    wake: Callable[[], None]
     sleep_idle: float
     now: Callable[[], float]
     poll_failed: Callable[[str, StoreUnavailable], None]
@@ -56,7 +56,7 @@ class Chores:
             return _SELDOM
         promoted = await self.store.promote(sorted(self.tenure.epochs))
         if promoted.events:
-            self.wake.set()
+            self.wake()
         longest = min(self.sleep_idle, _SELDOM)
         if promoted.next_due is None:
             return longest
@@ -74,7 +74,7 @@ class Chores:
         keys = 1 if breaker is not None else _RELEASED_AT_ONCE if room < 0 else room
         but = [tenant for tenant, of_topic in shut if of_topic == topic]
         if keys > 0 and await self.store.release_topic(topic, keys, but):
-            self.wake.set()
+            self.wake()
 
     async def listen_for_ever(self) -> None:
         """Wake up when another process commits; polling goes on whatever happens here."""
@@ -82,7 +82,7 @@ class Chores:
             try:
                 async with self.store.wake_ups() as told:
                     async for _ in told:
-                        self.wake.set()
+                        self.wake()
             except StoreUnavailable as error:
                 log.info("listener_lost", extra={"error": str(error)})
             await asyncio.sleep(_LISTEN_AGAIN)
@@ -92,4 +92,4 @@ class Chores:
         with wakeup.listen() as listener:
             while True:
                 await listener.wait()
-                self.wake.set()
+                self.wake()

@@ -4,27 +4,18 @@ Names with the prefix `pillarbox_` are the catalogue; those without are the name
 outbox pattern know. Gauges that need the database are read by `pillarbox.ops.gauges`.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import accumulate
-from typing import Final, Literal
+from typing import Final
 
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable, Unknown
 from pillarbox.clock import SYSTEM_CLOCK, Clock
 from pillarbox.event.ids import EPOCH
+from pillarbox.measures import MOST_TENANTS, Capped, Histogram, Sample
 from pillarbox.projector.observer import Observer
 
-OTHER: Final = "_other"
-MOST_TENANTS: Final = 100
 MOST_TOPICS: Final = 200
-# Seconds, from a claim on an idle database to a backlog of an hour.
-BOUNDS: Final = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-    300.0, 3600.0,
-)  # fmt: skip
 
 _OUTCOMES: Final[Mapping[type[PublishOutcome], str]] = {
     Accepted: "accepted",
@@ -32,64 +23,6 @@ _OUTCOMES: Final[Mapping[type[PublishOutcome], str]] = {
     Unavailable: "unavailable",
     Unknown: "unknown",
 }
-
-Kind = Literal["counter", "gauge", "histogram"]
-Labels = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """A histogram's state: how many observations lie at or below each bound, their sum and number."""
-
-    buckets: tuple[tuple[float, int], ...]
-    sum: float
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One value of one metric."""
-
-    name: str
-    kind: Kind
-    value: float | Distribution
-    labels: Labels = ()
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Count durations by size; one observation is one bisection."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    sum: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one duration; a clock that went back counts as none."""
-        seconds = max(seconds, 0.0)
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.sum += seconds
-
-    def value(self) -> Distribution:
-        """Return the state as exporters need it."""
-        below = list(accumulate(self.counts))
-        return Distribution(tuple(zip(BOUNDS, below, strict=False)), self.sum, below[-1])
-
-
-class Capped:
-    """Keep the first values of a label, and call the rest `_other`, so that none grows for ever."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: set[str] = set()
-
-    def label(self, value: str) -> str:
-        """Return the value itself, or `_other` when there are too many."""
-        if value in self._known:
-            return value
-        if len(self._known) >= self._most:
-            return OTHER
-        self._known.add(value)
-        return value
 
 
 class Metrics(Observer):

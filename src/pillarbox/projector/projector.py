@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -19,18 +20,19 @@ from pillarbox.event.ids import id_maker
 from pillarbox.event.rules import check_key
 from pillarbox.outbox.wakeup import Wakeup, wakeup_of
 from pillarbox.projector.config import OutboxProjectorConfig
-from pillarbox.projector.loop import DeadHook, Loop, log
+from pillarbox.projector.loop import Loop, log
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.postgres.connecting import connect_by, connect_to, dsn_of
 from pillarbox.projector.postgres.line import Connect
 from pillarbox.projector.postgres.settings import read_shard_count
 from pillarbox.projector.postgres.store import PostgresStore
-from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.scope import scope_of
 from pillarbox.projector.session.settings import read_shard_count as shard_count_of
 from pillarbox.projector.session.store import SessionStore
+from pillarbox.projector.settler import DeadHook
 from pillarbox.projector.store import Member, Store, StoreUnavailable
 from pillarbox.projector.work import Work
+from pillarbox.retry import RetryPolicy
 
 
 class OutboxProjector:
@@ -109,6 +111,11 @@ class OutboxProjector:
         self._stopped = True
         if self._loop is not None:
             self._loop.stop()
+
+    @property
+    def turned_ago(self) -> timedelta | None:
+        """How long ago the loop last turned; None while it does not run."""
+        return None if self._loop is None else self._loop.turned_ago
 
     @asynccontextmanager
     async def _joined(self) -> AsyncIterator[Loop]:

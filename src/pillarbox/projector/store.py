@@ -180,26 +180,30 @@ class Promoted:
 
 
 class ClaimRequest(NamedTuple):
-    """What to claim: for these shards, at most so many events, none of these tenants."""
+    """What to claim: for these shards, at most so many events, none of these tenants.
+
+    With `news` what has come to tenants without a backlog is enough, while others have one.
+    """
 
     claim_id: UUID
     epochs: Mapping[int, int]
     limit: int
     in_hand: AbstractSet[int]
     passed_over: Collection[str] = ()
+    news: bool = False
 
 
 class Claimed(NamedTuple):
     """The events of a claim.
 
     `more` tells that others may be waiting; not `held`, that a lease is lost and nothing was claimed;
-    `mixed`, that some came to a tenant without a backlog while others have one.
+    `news` names the tenants without a backlog to which some came, while others have one.
     """
 
     events: Sequence[OutboxEvent]
     more: bool
     held: bool = True
-    mixed: bool = False
+    news: AbstractSet[str] = frozenset()
 
 
 class StoreUnavailable(Exception):

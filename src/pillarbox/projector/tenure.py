@@ -1,6 +1,7 @@
 """Tenure: the shards that this projector owns, and for how long it may believe so."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class Tenure:
     _leaving: frozenset[int] = frozenset()
     _asked_for: frozenset[int] = frozenset()
     _valid_until: float = 0.0
+    _cut_off_at: float = -math.inf
 
     @property
     def valid(self) -> bool:
@@ -74,9 +76,14 @@ class Tenure:
             shard for shard, epoch in self.epochs.items() if ownership.epochs.get(shard) != epoch
         )
         self.epochs = dict(ownership.epochs)
-        self.work.suspect(ownership.suspects)
+        if self.now() > self._cut_off_at + 2 * self.lease:
+            self.work.suspect(ownership.suspects)
         self.observer.owns(len(self.epochs))
         await self._hand_over(frozenset(ownership.hand_over))
+
+    def cut_off(self) -> None:
+        """Note that the database was away: whoever lost a lease meanwhile need not have died."""
+        self._cut_off_at = self.now()
 
     def lapse(self) -> bool:
         """Let go of everything when the leases were not renewed in time; tell whether it was so."""

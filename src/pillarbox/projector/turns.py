@@ -23,6 +23,9 @@ class Turns:
     def __len__(self) -> int:
         return len(self._after)
 
+    def __contains__(self, tenant_id: object) -> bool:
+        return tenant_id in self._shards
+
     def add(self, shard: int, tenant_id: str, after: int) -> None:
         """Have a pair read from a number on, or from an earlier one than before."""
         known = self._after.get((shard, tenant_id))

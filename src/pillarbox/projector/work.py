@@ -7,6 +7,7 @@ write. Times are the loop's, in seconds.
 import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, assert_never
 from uuid import UUID
@@ -15,7 +16,6 @@ from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, U
 from pillarbox.projector.breaker import Breaker
 from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes, Stops
-from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.store import (
     EXPIRED,
     KILLER,
@@ -26,9 +26,12 @@ from pillarbox.projector.store import (
     Settlement,
     Suspects,
 )
+from pillarbox.retry import RetryPolicy
 
-# Events that are sent to find out whether a bus answers again.
+# Events that are sent to find out whether a bus answers again, and the least of a small step.
 TRY: Final = 50
+# So many outcomes are worth a statement of their own.
+_MANY: Final = 64
 _KILLER: Final = Failure(KILLER, "its projector died each time it was the only event in flight")
 
 
@@ -37,6 +40,7 @@ class Batch(NamedTuple):
 
     events: Sequence[OutboxEvent]
     one_by_one: bool = False
+    ahead: bool = False
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class Work:
     shut: frozenset[tuple[str, str]] = frozenset()
     _lanes: Lanes = field(init=False)
     _ready: deque[OutboxEvent] = field(default_factory=deque)
+    _ahead: deque[OutboxEvent] = field(default_factory=deque)
     _alone: set[int] = field(default_factory=set)
     _flying: dict[int, OutboxEvent] = field(default_factory=dict)
     _settlement: Settlement = field(default_factory=Settlement)
@@ -71,14 +76,15 @@ class Work:
         """Return how many events to claim next; 0 when enough is in hand, or the bus is down.
 
         A bus that is down is tried with what is in hand; only with an empty hand with a few others.
-        With `part` everything goes in smaller steps.
+        With `part` everything goes in smaller steps, of a batch's part or a few events.
         """
         if not self.bus.closed:
             return 0 if self.hand or now < self.bus.again_at else min(TRY, self.batch_size)
         if self._cautious > 0:
             return 0 if self.hand else min(self.batch_size, max(1, self._suspects.largest // 2))
-        batch = max(1, self.batch_size // part)
-        return batch if most // part - len(self.hand) >= batch else 0
+        batch = max(self.batch_size // part, min(self.batch_size, TRY))
+        most = min(most, max(most // part, 2 * batch))
+        return batch if most - len(self.hand) >= batch else 0
 
     def suspect(self, suspects: Suspects) -> None:
         """Be careful: a dead owner had these events in flight."""
@@ -92,14 +98,25 @@ class Work:
         self.hand.asking()
 
     def claimed(
-        self, claim_id: UUID, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
+        self,
+        claim_id: UUID,
+        events: Sequence[OutboxEvent],
+        epochs: Mapping[int, int],
+        *,
+        ahead: AbstractSet[str] = frozenset(),
     ) -> None:
-        """Take in the events of a claim, made under leases of these epochs."""
+        """Take in the events of a claim, made under leases of these epochs.
+
+        What the tenants of `ahead` have goes before what is ready.
+        """
         self._digested = self._asked
         events = self.hand.without_fenced(events, epochs)
         if events:
             self.hand.take(claim_id, events, epochs)
+            before = len(self._ready)
             self._sort_all(events)
+            if ahead:
+                self._send_ahead(len(self._ready) - before, ahead)
         if self._cautious > 0:
             self._cautious -= max(1, len(events))
         self._stops.digested(self._digested)
@@ -131,6 +148,14 @@ class Work:
         elif self._lanes.admit(event):
             self._ready.append(event)
 
+    def _send_ahead(self, count: int, tenants: AbstractSet[str]) -> None:
+        """Let these tenants' last events that are ready go first, but none before its lane's."""
+        last = [self._ready.pop() for _ in range(count)]
+        behind = {event.lane for event in self._ready}
+        for event in reversed(last):
+            hurries = event.lane[0] in tenants and event.lane not in behind
+            (self._ahead if hurries else self._ready).append(event)
+
     def _is_shut(self, event: OutboxEvent) -> bool:
         return (event.lane[0], event.topic) in self.shut or ("*", event.topic) in self.shut
 
@@ -139,11 +164,16 @@ class Work:
     @property
     def rests(self) -> bool:
         """Whether something waits that a later try may send."""
-        return bool(self._lanes.resting or self._ready)
+        return bool(self._lanes.resting or self._ready or self._ahead)
+
+    @property
+    def hurries(self) -> bool:
+        """Whether something waits that goes ahead of others."""
+        return bool(self._ahead)
 
     def next_batch(self, now: float) -> Batch | None:
         """Return what to send now, if anything."""
-        if not (self._ready or self._lanes.resting) or not self.bus.lets_through(now):
+        if not self.rests or not self.bus.lets_through(now):
             return None
         batch = self._alone_batch(now) or self._ready_batch(now)
         if batch is None:
@@ -157,11 +187,13 @@ class Work:
         for lane in [lane for lane in self._lanes.resting if self._may_go(lane, now)]:
             self._ready.extendleft(reversed(self._lanes.next_of(lane, self._alone)))
         most = self.batch_size if self.bus.closed else min(TRY, self.batch_size)
-        size = min(len(self._ready), most)
-        events = [self._ready.popleft() for _ in range(size)]
-        if self.topics or self._lanes.failing:
-            events = self._that_may_go(events, now)
-        return Batch(events) if events else None
+        for ready in (self._ahead, self._ready):
+            events = [ready.popleft() for _ in range(min(len(ready), most))]
+            if self.topics or self._lanes.failing:
+                events = self._that_may_go(events, now)
+            if events:
+                return Batch(events, ahead=ready is self._ahead)
+        return None
 
     def _alone_batch(self, now: float) -> Batch | None:
         """Collect the resting events that must go one by one, at most one of each lane."""
@@ -295,6 +327,11 @@ class Work:
         """Whether there are outcomes to write."""
         return bool(self._settlement)
 
+    @property
+    def settles_at_once(self) -> bool:
+        """Whether the outcomes should not wait for others: they are many, or others wait for them."""
+        return len(self._settlement.sent) >= _MANY or self._settlement.troubled
+
     def take_settlement(self) -> tuple[Settlement, dict[int, int]]:
         """Hand out the outcomes so far with the claims that end, and the leases to rely on."""
         settlement, self._settlement = self._settlement, Settlement()
@@ -333,6 +370,7 @@ class Work:
         for seq in gone:
             self._flying.pop(seq, None)
         self._ready = deque(event for event in self._ready if event.seq not in gone)
+        self._ahead = deque(event for event in self._ahead if event.seq not in gone)
         self._lanes.forget(event.lane for event in gone.values())
         self._alone -= gone.keys()
         for breaker in (self.bus, *self.topics.values()):

@@ -58,6 +58,8 @@ class Claims:
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim the next events of these shards."""
+        if request.news:
+            request = request._replace(passed_over=self._reader.behind(request.passed_over))
         async with self._line.use() as connection:
             shards = self._reader.undiscovered(request.epochs)
             known = self._reader.since if not shards else None
@@ -163,8 +165,9 @@ class Claims:
         ordered = self._ordered
         events = [event_of(rows[place], source, ordered=ordered) for place in places]
         waiting = any(tenant not in request.passed_over for tenant in self._reader.turns.tenants())
-        mixed = bool(plan.pairs) and any(not rows[place][3] for place in places)
-        return Claimed(events, more=waiting, mixed=mixed)
+        beside = plan.pairs or request.news
+        news = self._reader.news(rows, places) if beside else frozenset()
+        return Claimed(events, more=waiting, news=news)
 
     async def _read(
         self,
@@ -175,7 +178,7 @@ class Claims:
         *,
         at_once: bool,
     ) -> tuple[Row, list[Row]]:
-        rows_at_most = plan.fits + plan.quota * len(plan.pairs)
+        rows_at_most = plan.fits + sum(plan.quotas)
         share = _ANY_SIZE if self._sized or rows_at_most == 1 else self._bytes // rows_at_most
         statement = "read_and_claim" if at_once else "read_sized" if self._sized else "read"
         cursor = connection.cursor(binary=True)
@@ -189,11 +192,11 @@ class Claims:
                 "xmax": plan.since.xmax,
                 "xip": array(plan.since.open),
                 "fits": plan.fits,
-                "quota": plan.quota,
                 "share": share,
                 "pair_shards": array(pair.shard for pair in plan.pairs),
                 "pair_tenants": array(pair.tenant_id for pair in plan.pairs),
                 "pair_after": array(pair.after for pair in plan.pairs),
+                "pair_quotas": array(plan.quotas),
             },
         )
         header, *rows = await cursor.fetchall()

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from pillarbox.database import sync_url
 from pillarbox.errors import InvalidConfig
+from pillarbox.projector.postgres.eager import EagerConnection
 from pillarbox.projector.postgres.line import Connect, Connection
 
 _APPLICATION: Final = "pillarbox-projector"
@@ -20,6 +21,10 @@ _APPLICATION: Final = "pillarbox-projector"
 _SESSION: Final = (
     "SELECT set_config('plan_cache_mode', 'force_generic_plan', false), "
     "set_config('jit', 'off', false), "
+    # A plan that is made while the table is empty would read or sort all of it when it is not.
+    "set_config('enable_seqscan', 'off', false), "
+    "set_config('enable_sort', 'off', false), "
+    "set_config('enable_incremental_sort', 'off', false), "
     # Times come as UTC, which is quicker to read and to write than a named zone.
     "set_config('TimeZone', 'UTC', false)"
 )
@@ -31,7 +36,7 @@ def connect_to(dsn: str | URL) -> Connect:
 
     async def connect() -> Connection:
         return await _prepared(
-            AsyncConnection.connect(conninfo, autocommit=True, application_name=_APPLICATION)
+            EagerConnection.connect(conninfo, autocommit=True, application_name=_APPLICATION)
         )
 
     return connect

@@ -1,11 +1,15 @@
 """What has been read and what has not: the decisions of docs/decisions/0008, without a database."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
+from pillarbox.projector.shares import Shares
 from pillarbox.projector.turns import Pair, Turns
 
+# With so many tenants that have a backlog their turns alone are fair; telling them all costs more.
+_FEW_TENANTS: Final = 100
 # Rows that a pair is asked for at least: fewer would cost a probe for each row.
 ROWS_OF_A_TURN: Final = 16
 
@@ -29,12 +33,12 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the next claim reads."""
+    """What the next claim reads: so many rows of the feed, and of each pair its quota."""
 
     since: Snapshot
-    pairs: Sequence[Pair]
     fits: int
-    quota: int
+    pairs: Sequence[Pair] = ()
+    quotas: Sequence[int] = ()
 
 
 class Reader:
@@ -44,12 +48,13 @@ class Reader:
         self.since: Snapshot | None = None
         self.turns = Turns()
         self._known: set[int] = set()
+        self._shares = Shares()
         self._met: dict[int, tuple[int, str]] = {}
         self._gone_back: set[tuple[int, str]] = set()
 
     def forget(self) -> None:
         """Begin anew: the backend is not known."""
-        self.since, self.turns, self._known = None, Turns(), set()
+        self.since, self.turns, self._known, self._shares = None, Turns(), set(), Shares()
 
     def undiscovered(self, shards: Iterable[int]) -> list[int]:
         """Name the shards whose backlog is not known; forget those that are gone."""
@@ -62,6 +67,7 @@ class Reader:
         if gone := set(shards):
             self.turns.forget(gone)
             self._known -= gone
+            self._shares = Shares()
 
     def discovered(self, shards: Iterable[int], snapshot: Snapshot, pairs: Iterable[Pair]) -> None:
         """Take in the backlog of shards; an earlier snapshot stays, since it covers more."""
@@ -77,14 +83,21 @@ class Reader:
         for pair in pairs:
             self.turns.add(*pair)
 
+    def behind(self, passed_over: Collection[str]) -> Collection[str]:
+        """Name the tenants without which only news is left; as given if they are too many."""
+        waiting = set(self.turns.tenants())
+        return waiting.union(passed_over) if len(waiting) <= _FEW_TENANTS else passed_over
+
     def plan(self, since: Snapshot, limit: int, passed_over: Container[str]) -> Plan:
         """Choose what the next claim reads: what is new, and mostly the backlog if there is one."""
         self._gone_back.clear()
         pairs = self.turns.next(max(1, limit // ROWS_OF_A_TURN), passed_over)
         if not pairs:
-            return Plan(since, (), limit, 1)
+            return Plan(since, limit)
         fits = limit // 8
-        return Plan(since, pairs, fits, max(1, (limit - fits) // len(pairs)))
+        each = max(1, (limit - fits) // len(pairs))
+        asked = self._shares.quotas(pairs, each)
+        return Plan(since, fits, [pair for pair, _ in asked], [quota for _, quota in asked])
 
     def digest(
         self,
@@ -105,17 +118,26 @@ class Reader:
                 counts[turn - 1] += 1
                 ends[turn - 1] = row[0]  # a pair's rows come by number
         fresh = self._of_the_feed(rows, in_hand, passed_over)
-        for pair, is_due, count, end in zip(plan.pairs, due, counts, ends, strict=True):
-            if is_due and count < plan.quota:
+        for pair, quota, is_due, count, end in zip(
+            plan.pairs, plan.quotas, due, counts, ends, strict=True
+        ):
+            if is_due and count < quota:
                 self.turns.exhausted(pair.shard, pair.tenant_id)
+                self._shares.forget(pair)
             elif is_due:
                 self.turns.advance(pair.shard, pair.tenant_id, end)
+                self._shares.learn(pair, count, end)
         # What came late goes first: it is older than what its pair's turn gave.
         return [fresh[seq] for seq in sorted(fresh)] + [
             place
             for place, row in enumerate(rows)
             if row[3] and due[row[3] - 1] and row[0] not in in_hand and row[0] not in fresh
         ]
+
+    def news(self, rows: Sequence[Row], places: Iterable[int]) -> frozenset[str]:
+        """Name the tenants without a backlog to which some of the rows taken came."""
+        fresh = (rows[place] for place in takewhile(lambda place: not rows[place][3], places))
+        return frozenset(row[2] for row in fresh if row[2] not in self.turns)
 
     def _of_the_feed(
         self, rows: Sequence[Row], in_hand: Container[int], passed_over: Container[str]

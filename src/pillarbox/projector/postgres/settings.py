@@ -10,8 +10,8 @@ from pillarbox.errors import (
     SchemaOutdated,
 )
 from pillarbox.event.rules import check_identifier
-from pillarbox.outbox.tables import SCHEMA_VERSION
 from pillarbox.projector.postgres.line import Connect
+from pillarbox.schema.tables import SCHEMA_VERSION
 
 
 async def read_shard_count(connect: Connect, schema: str | None) -> int:

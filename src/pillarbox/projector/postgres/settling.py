@@ -38,6 +38,7 @@ class Settling:
     ) -> None:
         self._line, self._statements = line, statements
         self._lease = {"scope": scope.name, "member": member_id}
+        self._idle = str(round(config.lease * 1_000))
         self._scope = scope.parameters()
         deletes = config.on_sent == "delete"
         name = "settle_deleted" if deletes else "settle_sent"
@@ -93,12 +94,10 @@ class Settling:
     async def _lock_leases(
         self, connection: Connection, epochs: Mapping[int, int]
     ) -> frozenset[int]:
-        rows = await self._rows(
-            connection,
-            "lock_leases",
-            {**self._lease, "shards": array(epochs), "epochs": array(epochs.values())},
-        )
-        return frozenset(epochs.keys() - {shard for (shard,) in rows})
+        held = {"shards": array(epochs), "epochs": array(epochs.values())}
+        parameters = {**self._lease, **held, "idle": self._idle}
+        rows = await self._rows(connection, "lock_leases", parameters)
+        return frozenset(epochs.keys() - {shard for shard, _ in rows})
 
     async def _settle_troubled(
         self, connection: Connection, settlement: Settlement

@@ -19,9 +19,9 @@ from sqlalchemy import (
 )
 
 from pillarbox.outbox.release import CHUNK
-from pillarbox.outbox.types import TransactionId
 from pillarbox.projector.session.tables import Tables, is_among, listed, unsettled, upsert
 from pillarbox.projector.store import Lane, OutboxEvent
+from pillarbox.schema.types import TransactionId
 
 
 class Blocking:

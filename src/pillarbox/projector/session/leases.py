@@ -144,13 +144,13 @@ class Leases:
         return {row.shard: row.epoch for row in renewed}
 
     def _take(self, connection: Connection, count: int, now: datetime) -> dict[int, int]:
-        """Take leases that are free or expired, with the next epoch; leave those being settled."""
+        """Take leases that are free or expired, the longest first; leave those being settled."""
         lease = self.tables.lease.c
         free = connection.execute(
             select(lease.shard)
             .where(lease.scope == self.scope.name)
             .where(or_(lease.member_id.is_(None), lease.expires_at <= now))
-            .order_by(lease.shard)
+            .order_by(lease.expires_at.nulls_first(), lease.shard)
             .limit(count)
             .with_for_update(skip_locked=True)
         ).scalars()

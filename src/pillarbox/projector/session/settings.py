@@ -6,8 +6,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from pillarbox.errors import DatabaseUnreachable, GrantsMissing, SchemaMissing, SchemaOutdated
 from pillarbox.outbox.capture import SETTINGS
-from pillarbox.outbox.tables import SCHEMA_VERSION, outbox_settings, table_in
 from pillarbox.projector.session.transactions import to_the_end
+from pillarbox.schema.tables import SCHEMA_VERSION, outbox_settings, table_in
 
 
 async def read_shard_count(factory: async_sessionmaker[AsyncSession], schema: str | None) -> int:

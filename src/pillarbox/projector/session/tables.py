@@ -23,10 +23,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeEngine
 
-from pillarbox.outbox import tables as shared
-from pillarbox.outbox.tables import table_in
-from pillarbox.outbox.types import EventIdType
 from pillarbox.projector.store import OutboxEvent
+from pillarbox.schema import tables as shared
+from pillarbox.schema.tables import table_in
+from pillarbox.schema.types import EventIdType
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from pillarbox.outbox.capture import SETTINGS
-from pillarbox.outbox.types import UtcTime
 from pillarbox.projector.store import StoreUnavailable
+from pillarbox.schema.types import UtcTime
 
 T = TypeVar("T")
 # What a transaction wrote must be there after a crash, whatever its session says.

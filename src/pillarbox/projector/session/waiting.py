@@ -17,10 +17,10 @@ from sqlalchemy import (
     update,
 )
 
-from pillarbox.outbox.types import EventIdType, TransactionId
 from pillarbox.projector.session.tables import Tables, listed
 from pillarbox.projector.session.transactions import time_of
 from pillarbox.projector.store import Control, Promoted
+from pillarbox.schema.types import EventIdType, TransactionId
 
 _DUE_AT_ONCE: Final = 1_000
 

@@ -6,10 +6,9 @@
 WITH lease AS MATERIALIZED (
     SELECT l.shard
     FROM @{schema}outbox_lease AS l
-    JOIN unnest(%(shards)s::integer[], %(epochs)s::bigint[]) AS mine(shard, epoch)
-        ON l.scope = %(scope)s AND l.shard = mine.shard AND l.epoch = mine.epoch
-        AND l.member_id = %(member)s
-    FOR KEY SHARE OF l
+    WHERE l.scope = %(scope)s AND l.shard = ANY(%(shards)s::integer[]) AND l.member_id = %(member)s
+        AND l.epoch = (%(epochs)s::bigint[])[array_position(%(shards)s::integer[], l.shard)]
+    FOR KEY SHARE
 ), sent AS (
     DELETE FROM @{schema}outbox AS o
     @{using}WHERE @{match} AND o.status @{open} AND @{fenced}
