@@ -24,7 +24,7 @@ HeaderMaker = Callable[[MessageEnvelope], Headers]
 STRUCTURED_CONTENT: Final = "application/cloudevents+json; charset=UTF-8"
 CONTENT_TYPE: Final = "content-type"
 UNNAMED_SOURCE: Final = "default"
-_CONTEXT: Final = ("traceparent", "tracestate", "correlationid", "causationid")
+CONTEXT: Final = ("traceparent", "tracestate", "correlationid", "causationid")
 _URI: Final = "/:?#[]@!$&'()*+,;=%-._~"
 _TO_ENCODE: Final = re.compile(r"[^!#$&-~]")
 _PRINTABLE: Final = "".join(map(chr, (0x21, *range(0x23, 0x25), *range(0x26, 0x7F))))
@@ -66,7 +66,7 @@ def binary_headers(
         prefix + name for name in names
     )
     specversion = (f"{prefix}specversion", "1.0")
-    context = {name: prefix + name for name in _CONTEXT}
+    context = {name: prefix + name for name in CONTEXT}
     encode = percent_encoded if percent else _unchanged
 
     @lru_cache(_REMEMBERED)
@@ -83,7 +83,7 @@ def binary_headers(
         made = [
             specversion,
             (ce_type, encode(event_type)),
-            (ce_source, source_uri(source)),
+            (ce_source, encode(source_uri(source))),
             (ce_tenant, tenant),
             ("event_type", event_type),
             ("tenant_id", tenant),
@@ -140,9 +140,14 @@ def structured_body(envelope: MessageEnvelope) -> bytes:
     body = envelope.body()
     if body is None:
         return head + b"}"
-    if _JSON_TYPE.fullmatch(envelope.content_type):
+    if is_json(envelope.content_type):
         return b'%b,"data":%b}' % (head, body)
     return b'%b,"data_base64":"%b"}' % (head, base64.b64encode(body))
+
+
+def is_json(content_type: str) -> bool:
+    """Tell whether a content type is JSON, or something that is written as JSON."""
+    return _JSON_TYPE.fullmatch(content_type) is not None
 
 
 def is_structured(envelope: MessageEnvelope, mode: ContentMode) -> bool:
@@ -169,7 +174,7 @@ def _attributes(envelope: MessageEnvelope) -> dict[str, str]:
     if envelope.aggregate_version is not None:
         number = None if envelope.event_number is None else str(envelope.event_number)
         made["sequence"] = sequence(str(envelope.aggregate_version), number)
-    made.update({name: envelope.headers[name] for name in _CONTEXT if name in envelope.headers})
+    made.update({name: envelope.headers[name] for name in CONTEXT if name in envelope.headers})
     return made
 
 

@@ -25,6 +25,11 @@ from pillarbox.event.encoders import (
 from pillarbox.event.walk import TOO_DEEP_FOR_STACK, Walk, type_name
 
 _MAX_EXPONENT_DIGITS: Final = 3
+_NOTHING: Final = (
+    "payload",
+    "is None",
+    "pass tombstone=True to send a tombstone, or give a payload",
+)
 
 # Subclasses pass through so that the encoder table sees them before orjson does.
 _FAST = (
@@ -101,9 +106,7 @@ def _encode_exactly(value: object, limits: PayloadLimits, encoders: Encoders) ->
     walk = Walk(limits, encoders)
     normal = walk.run(value)
     if normal is None:
-        raise PayloadNotJson(
-            "payload", "is None", "pass tombstone=True to send a tombstone, or give a payload"
-        )
+        raise PayloadNotJson(*_NOTHING)
     if walk.met_big_int:
         return json.dumps(normal, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return orjson.dumps(normal).decode()
@@ -127,16 +130,34 @@ _TEXT_ENCODERS: Final = Encoders({_Fault: _raise_fault})
 def check_json_text(text: str | bytes, *, limits: PayloadLimits = DEFAULT_LIMITS) -> str:
     """Return JSON text exactly as it was written, or raise `InvalidEvent` with the path at fault."""
     written = text if isinstance(text, str) else _decoded(text)
+    if decode_json(written, limits=limits) is None:
+        raise PayloadNotJson(*_NOTHING)
+    return written
+
+
+def decode_json(
+    text: str | bytes, *, limits: PayloadLimits = DEFAULT_LIMITS, strict: bool = True
+) -> Any:
+    """Return what JSON text says, or raise `InvalidEvent` with the path at fault.
+
+    Of a key that comes twice the last value counts, unless `strict` refuses it.
+    """
+    written = text if isinstance(text, str) else _decoded(text)
     try:
         # A text equal to its own re-encoding has no duplicate keys and no lossy numbers.
-        if encode_json(orjson.loads(written), limits=limits) == written:
-            return written
+        value = orjson.loads(written)
+        if encode_json(value, limits=limits) == written:
+            return value
     except ValueError:
         pass  # The exact reading below finds the fault and its path.
+    return Walk(limits, _TEXT_ENCODERS).run(_read(written, strict=strict))
+
+
+def _read(written: str, *, strict: bool) -> object:
     try:
-        value = json.loads(
+        return json.loads(
             written,
-            object_pairs_hook=_members,
+            object_pairs_hook=_members if strict else dict,
             parse_float=_float,
             parse_int=_int,
             parse_constant=lambda name: _Fault(f"is {name}", FINITE_REMEDY),
@@ -148,8 +169,6 @@ def check_json_text(text: str | bytes, *, limits: PayloadLimits = DEFAULT_LIMITS
         ) from None
     except RecursionError:
         raise PayloadTooDeep(*TOO_DEEP_FOR_STACK) from None
-    _encode_exactly(value, limits, _TEXT_ENCODERS)
-    return written
 
 
 def _decoded(text: object) -> str:

@@ -62,14 +62,28 @@ class EventRegistry:
         """Return the class registered under a name, or None."""
         return self._classes.get(event_type)
 
-    def upcast(self, event_type: str, version: int, payload: Payload) -> Payload:
-        """Bring a payload from its schema version to the current one, step by step."""
+    def version(self, event_type: str) -> int | None:
+        """Return the schema version of the class registered under a name, or None."""
         cls = self._classes.get(event_type)
-        if cls is None:
+        return None if cls is None else schema_version_of(cls)
+
+    def last_upcast(self, event_type: str) -> int:
+        """Return the version that the registered steps of a type lead to; 1 if it has none."""
+        steps = (version for name, version in self._upcasters if name == event_type)
+        return max(steps, default=0) + 1
+
+    def upcast(
+        self, event_type: str, version: int, payload: Payload, *, to: int | None = None
+    ) -> Payload:
+        """Bring a payload from its schema version to another, step by step.
+
+        That is the version of the registered class, unless `to` names one.
+        """
+        current = self.version(event_type) if to is None else to
+        if current is None:
             raise InvalidEvent(
                 "event_type", f"{event_type!r} is not registered", "register the class by its name"
             )
-        current = schema_version_of(cls)
         if version > current:
             raise InvalidEvent(
                 "schema_version",

@@ -14,6 +14,7 @@ from pillarbox.outbox.mapped import is_mapped_class
 from pillarbox.outbox.outbox import SqlAlchemyOutbox
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.tenancy import DEFAULT_TENANT
+from pillarbox.uow.joining import has_joined, is_over, leave, let_go, running_transaction
 from pillarbox.uow.outcome import CommitUnknown, is_unknown
 from pillarbox.uow.repository import MappedRepository, RepositoryFactory, TrackedRepository
 
@@ -32,6 +33,9 @@ class SQLAlchemyUnitOfWork:
 
     A mapped class needs no repository; for others pass `repositories={Order: OrderRepository}`,
     where `OrderRepository(session)` has `save` and `get`.
+
+    Inside an idempotent route or a consumer's handler it joins the running transaction: `commit`
+    arms it, and the owner commits. `independent=True` gives it a transaction of its own there too.
     """
 
     def __init__(
@@ -42,12 +46,14 @@ class SQLAlchemyUnitOfWork:
         service: str | None = None,
         repositories: Mapping[type[Any], RepositoryFactory] | None = None,
         settings: CaptureSettings | None = None,
+        independent: bool = False,
     ) -> None:
         self._factory = session_factory
         self._tenant_id = tenant_id
         self._service = service
         self._repositories = dict(repositories or {})
         self._settings = settings
+        self._independent = independent
         self._session: AsyncSession | None = None
         self._capture: SessionCapture | None = None
         self._ended: str | None = None
@@ -69,22 +75,17 @@ class SQLAlchemyUnitOfWork:
         if self._tenant_id != DEFAULT_TENANT:
             session.info[TENANT] = self._tenant_id
         self._capture = make_capture(session.sync_session, settings)
+        running = None if self._independent else running_transaction()
+        if running is not None:
+            await running.join(session)
         self._session = session
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         session, self._session = self._session, None
         self._ended = self._ended or "left its block"
-        if session is None:
-            return
-        if not session.in_transaction():
-            session.sync_session.close()  # nothing is open, so nothing is waited for
-        else:
-            try:
-                # A close alone would leave new aggregates looking as if they were stored.
-                await session.rollback()
-            finally:
-                await session.close()
+        if session is not None:
+            await _close(session)
 
     @property
     def session(self) -> AsyncSession:
@@ -94,6 +95,11 @@ class SQLAlchemyUnitOfWork:
                 f"this unit of work has {self._ended}; make a new one for more work"
                 if self._ended
                 else "this unit of work is not entered; write `async with … as uow:`"
+            )
+        if is_over(self._session):
+            raise NoActiveUnitOfWork(
+                "the transaction that this unit of work joined has ended, and its work with it; "
+                "make a new one for more work"
             )
         return self._session
 
@@ -136,7 +142,8 @@ class SQLAlchemyUnitOfWork:
         Raises `StaleDataError` when another transaction changed an aggregate first, and
         `CommitUnknown` when the connection is lost during COMMIT. An error before COMMIT leaves
         the transaction to be rolled back by the end of the block. Cancelled during COMMIT, the
-        connection is thrown away, and whether it took effect is unknown as well.
+        connection is thrown away, and whether it took effect is unknown as well. In a running
+        transaction nothing is committed yet: the owner does that.
         """
         session, capture = self.session, self._open()
         if capture.closed:
@@ -150,7 +157,7 @@ class SQLAlchemyUnitOfWork:
             await session.commit()
         except (DBAPIError, OSError) as error:
             self._ended = "failed to commit"
-            if is_unknown(error):
+            if is_unknown(error) and not has_joined(session):
                 raise CommitUnknown(capture.transaction_id) from error
             raise
 
@@ -164,3 +171,17 @@ class SQLAlchemyUnitOfWork:
         if self._capture is None or self.session is None:
             raise NoActiveUnitOfWork("this unit of work is not entered")
         return self._capture
+
+
+async def _close(session: AsyncSession) -> None:
+    if not session.in_transaction():
+        session.sync_session.close()  # nothing is open, so nothing is waited for
+        leave(session)
+        return
+    try:
+        # A close alone would leave new aggregates looking as if they were stored.
+        if not await let_go(session):
+            await session.rollback()
+    finally:
+        await session.close()
+        leave(session)
