@@ -1,13 +1,20 @@
 """A bus in memory, for tests: it keeps what it accepted and fails as it is told."""
 
+import random
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
+from zlib import crc32
 
 from pillarbox.bus.handover import HELD_BACK
+from pillarbox.bus.memory_group import Log, Placed
+from pillarbox.bus.memory_subscription import SILENCE, MemorySubscription
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Unavailable
+from pillarbox.bus.subscription import Reception, SubscriptionRequest
 from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.event.incoming import Incoming
 from pillarbox.event.rules import MEMORY
 
 Choice = Callable[[MessageEnvelope], bool] | Collection[str]
@@ -32,11 +39,23 @@ class MemoryMessageBus:
         bus.fail_with({"0190…"}, Unknown("ack-lost", "in this test"), store=True)
 
     `messages` is the log of what was stored. A message whose key failed earlier in the same call, or
-    after its own call was made, is held back, as every bus does where it matters.
+    after its own call was made, is held back, as every bus does where it matters. A topic has
+    `partitions`, which the members of a group share; `reception` is what its subscriptions can do,
+    and `silence` is how long they wait for a message.
     """
 
-    def __init__(self, capabilities: Capabilities | None = None) -> None:
+    def __init__(
+        self,
+        capabilities: Capabilities | None = None,
+        *,
+        partitions: int = 4,
+        reception: Reception | None = None,
+        silence: timedelta = timedelta(seconds=SILENCE),
+    ) -> None:
         self._capabilities = capabilities or Capabilities(MEMORY, pipelines_keys=True)
+        self._partitions, self._reception = partitions, reception
+        self._silence = silence.total_seconds()
+        self._log = Log()
         self._failures: list[Failure] = []
         self._ids: set[tuple[str, str]] = set()
         self._calls = 0
@@ -94,6 +113,31 @@ class MemoryMessageBus:
         """Take no more messages."""
         self._open = False
 
+    def subscribe(self, request: SubscriptionRequest) -> MemorySubscription:
+        """Make a member of the consumer's group; it sees everything from the beginning."""
+        group = self._log.group(request.consumer, request.topics, self._partitions)
+        return MemorySubscription(group, self._reception, self._silence)
+
+    async def forgotten(self, topics: Sequence[str]) -> Sequence[str]:
+        """Say nothing: everything is kept."""
+        del topics
+        return ()
+
+    def put(self, message: Incoming, partition: int | None = None) -> None:
+        """Store a message of a foreign producer, as odd as it may be; its key chooses the place."""
+        chosen = crc32((message.key or "").encode("utf-8", "surrogatepass"))
+        self._log.append(Placed(message, chosen if partition is None else partition))
+
+    def redeliver(self, chosen: Callable[[Incoming], bool] = lambda _: True) -> None:
+        """Deliver what was delivered before once more, to each group, behind what waits."""
+        for group in self._log.groups.values():
+            group.redeliver(chosen)
+
+    def shuffle(self, choose: random.Random) -> None:
+        """Mix what waits in each group; only each key's own order is kept."""
+        for group in self._log.groups.values():
+            group.shuffle(choose)
+
     async def _publish(
         self, batch: Sequence[MessageEnvelope], call: int
     ) -> Sequence[PublishOutcome]:
@@ -126,6 +170,7 @@ class MemoryMessageBus:
         if not (self._capabilities.deduplicates and identity in self._ids):
             self._ids.add(identity)
             self.messages.append(message)
+            self._log.append(message)
 
 
 def _with_ids(ids: frozenset[str]) -> Callable[[MessageEnvelope], bool]:

@@ -20,11 +20,13 @@ from pillarbox.bus.kafka.settings import (
     exposure,
     producer_settings,
 )
+from pillarbox.bus.kafka.subscription import Ground, KafkaSubscription
 from pillarbox.bus.kafka.topics import Topics
 from pillarbox.bus.loopback import all_loopback, host_of
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.one_by_one import publish_one_by_one
 from pillarbox.bus.outcome import PublishOutcome, Unavailable
+from pillarbox.bus.subscription import Subscription, SubscriptionRequest
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import (
     ContentMode,
@@ -55,7 +57,7 @@ def _structured(envelope: MessageEnvelope) -> tuple[bytes | None, Headers]:
     return structured_body(envelope), structured_headers(envelope)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class _Call:
     batch: tuple[MessageEnvelope, ...]
     deadline: float
@@ -147,6 +149,7 @@ class KafkaMessageBus:
             self._life = self._standing(self._life, gapless=True)
         except KafkaException as error:
             return self._refuse_all(call, error.args[0])
+        self._life.enter(call)
         return self._publish(call, self._life)
 
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:
@@ -157,16 +160,46 @@ class KafkaMessageBus:
         except KafkaException as error:
             raise self._unreachable(error) from error
 
+    async def forgotten(self, topics: Sequence[str]) -> Sequence[str]:
+        """Say which partitions do not begin with their first message."""
+        seconds = self._limit.total_seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.to_thread(self._topics.forgotten, topics, seconds)
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+        except TimeoutError as error:
+            raise BusUnreachable(f"kafka://{self._servers}", "no answer in time") from error
+
+    def subscribe(self, request: SubscriptionRequest) -> Subscription:
+        """Make a member of the consumer group that is named as the consumer."""
+        ground = Ground(
+            shown=f"kafka://{self._servers}",
+            client=self._client,
+            login=self._login,
+            topics=lambda: self._topics,
+            here=self._makes_topics,
+            seconds=self._limit.total_seconds() * _REACH_BY,
+        )
+        return KafkaSubscription(ground, request)
+
     async def close(self) -> None:
         """End both producers; messages without an answer are unknown."""
         for life in (self._life, self._careful):
             if life is not None:
                 self._bury(life)
         self._life = self._careful = None
+        self._let_go_of_cluster()
         if self._farewells:
             await asyncio.wait(self._farewells, timeout=_CLOSE_SECONDS)
 
     async def _publish(self, call: _Call, life: ProducerLife) -> Sequence[PublishOutcome]:
+        try:
+            return await self._published(call, life)
+        finally:
+            life.leave(call)
+
+    async def _published(self, call: _Call, life: ProducerLife) -> Sequence[PublishOutcome]:
         if not call.batch:
             return []
         async with self._gate.turn:
@@ -175,7 +208,6 @@ class KafkaMessageBus:
             if life.failed or asyncio.get_running_loop().time() >= call.deadline:
                 life.fail()
                 await life.over()
-                await asyncio.sleep(0)  # The life is retired in this turn of the loop.
                 return [HELD_BACK] * len(call.batch)
             handover = await life.hand_over(sent, call.deadline) if sent else None
         with self._gate.told(refused):
@@ -226,11 +258,14 @@ class KafkaMessageBus:
     async def _look_at(self, call: _Call, life: ProducerLife) -> Mapping[str, Unavailable]:
         """Return the topics of a call that cannot be sent to, each with the reason."""
         topics = call.topics()
+        if life.ended:
+            return {}
         refused = self._gate.refusals(topics, call.made)
         unseen = [topic for topic in self._gate.unseen(topics) if topic not in refused]
         if unseen or not (life.reached or refused):
             seconds = min(self._limit.total_seconds() * _REACH_BY, call.seconds_left())
-            for problem in await asyncio.to_thread(self._problems, unseen or topics, seconds):
+            asked = unseen or topics
+            for problem in await asyncio.to_thread(self._problems, self._topics, asked, seconds):
                 self._gate.refuse(problem)
             refused = self._gate.refusals(topics, call.made)
             for topic in unseen:
@@ -239,14 +274,16 @@ class KafkaMessageBus:
         life.reached = life.reached or len(refused) < len(topics)
         return refused
 
-    def _problems(self, topics: Sequence[str], seconds: float) -> list[Unavailable]:
+    def _problems(
+        self, cluster: Topics, topics: Sequence[str], seconds: float
+    ) -> list[Unavailable]:
         """Look at topics, in a thread; on this machine make the missing ones."""
         try:
             if self._makes_topics:
-                self._topics.create(topics, seconds)
-            found = [self._topics.problem(topic, seconds) for topic in topics]
+                cluster.create(topics, seconds)
+            found = [cluster.problem(topic, seconds) for topic in topics]
         except KafkaException as error:
-            reason = error.args[0] if self._cluster is None else self._cluster.why(error)
+            reason = cluster.why(error)
             return [Unavailable(reason.name(), reason.str())]
         return [problem for problem in found if problem is not None]
 
@@ -273,6 +310,14 @@ class KafkaMessageBus:
         if not farewell.done():
             self._farewells.add(farewell)
             farewell.add_done_callback(self._farewells.discard)
+
+    def _let_go_of_cluster(self) -> None:
+        """Have the client for topics freed, in a thread: it joins threads of its own."""
+        held = [self._cluster]
+        self._cluster = None
+        farewell = asyncio.ensure_future(asyncio.to_thread(held.clear))
+        self._farewells.add(farewell)
+        farewell.add_done_callback(self._farewells.discard)
 
     @property
     def _topics(self) -> Topics:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
+from weakref import WeakSet
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -13,6 +14,7 @@ from pillarbox.bus.handover import HELD_BACK, NO_ANSWER, Handover
 from pillarbox.bus.kafka.footing import Footing
 from pillarbox.bus.kafka.login import Login
 from pillarbox.bus.kafka.outcomes import outcome_of
+from pillarbox.bus.odd_text import ENCODING_ERRORS, refuse_odd_text
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome
 from pillarbox.event.cloudevents import Headers
 from pillarbox.event.envelope import MessageEnvelope
@@ -27,17 +29,26 @@ _AT_ONCE: Final = 0
 _TOGETHER: Final = 10
 # So many messages in a call go together.
 _BULK: Final = 500
+# After so many smaller calls in a row no more large ones are expected.
+_SMALL_CALLS: Final = 3
 _IDLE: Final = 1.0
 _SHORTEST: Final = 0.001
 # While many answers are missing, each look costs the loop more than it wins.
 _MANY: Final = 200
 _WITH_MANY: Final = 0.004
 _LONGEST: Final = 0.02
+# For a few answers the loop itself waits, a moment at a time: its timers are too coarse for what
+# comes within a millisecond or two.
+_FEW: Final = 20
+_MOMENT: Final = 0.001  # the client waits for whole milliseconds
+_SOON: Final = 0.006
 _PATIENCE: Final = 0.1  # of the time waited so far, before looking again
 _GRACE: Final = 1.0
 _FAREWELL: Final = 2.0
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
+# Turns of the loop until whoever awaits a call, also by a task of its own, goes on.
+_HEARD: Final = 2
 
 
 class ProducerLife:
@@ -45,8 +56,9 @@ class ProducerLife:
 
     There are two producers: one sends at once, the other waits a little, so that many messages share
     a request. They never have messages under way at the same time, so they keep a key's order as one
-    would. The loop asks for answers every millisecond while messages are under way: a thread that waits
-    for them would fight with the loop for the interpreter, at a third of the rate. With `gapless`
+    would. The loop asks for answers every millisecond while messages are under way, and waits for a
+    few without letting go: a thread that waits for them would fight with the loop for the
+    interpreter, at a third of the rate. With `gapless`
     the first failure ends the life: nothing more is sent, and what has no answer gets one. Without
     it the caller sends one message at a time.
     """
@@ -69,6 +81,7 @@ class ProducerLife:
         self._producer = self._producers[_AT_ONCE]
         self._footings = {linger: Footing(partitions) for linger in self._producers}
         self._footing = self._footings[_AT_ONCE]
+        self._small_calls = 0
         self._encode = encode
         self._login = login
         self._gapless = gapless
@@ -77,12 +90,31 @@ class ProducerLife:
         self._grace_ends = 0.0
         self._timer = self._loop.call_later(_IDLE, self._look)
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._inside = 0
         self._errors: set[str] = set()
+        self._calls: WeakSet[object] = WeakSet()
         self.failed = False
-        self.retired = False
         self.reached = False
         self._farewell: asyncio.Future[None] | None = None
+
+    @property
+    def retired(self) -> bool:
+        """Whether a new life may stand: this one has ended, and every caller has heard of it.
+
+        A caller that has not heard could have later messages of a key sent by the new life, while
+        earlier ones were given to this one and not sent.
+        """
+        return self.ended and not self._calls
+
+    def enter(self, call: object) -> None:
+        """Note that a call was made on this life; one that is thrown away unawaited is forgotten."""
+        self._calls.add(call)
+
+    def leave(self, call: object, turns: int = _HEARD) -> None:
+        """Note that a call is over; its caller hears of it within a few turns of the loop."""
+        if turns:
+            self._loop.call_soon(self.leave, call, turns - 1)
+        else:
+            self._calls.discard(call)
 
     @property
     def ended(self) -> bool:
@@ -131,16 +163,11 @@ class ProducerLife:
                     handover.answer(place, HELD_BACK)
 
     async def answered(self, handover: Handover) -> Sequence[PublishOutcome]:
-        """Wait for the answers; while anybody does, the life is not retired."""
-        self._inside += 1
-        try:
-            await handover.done
-            if self.failed:
-                await asyncio.shield(self._over)
-            return handover.outcomes()
-        finally:
-            self._inside -= 1
-            self._retire()
+        """Wait for the answers, and for the end of a life that has failed."""
+        await handover.done
+        if self.failed:
+            await asyncio.shield(self._over)
+        return handover.outcomes()
 
     async def over(self) -> None:
         """Wait until the life has ended; only for one that has failed."""
@@ -170,16 +197,22 @@ class ProducerLife:
         self._producers.clear()
         self._producer = None
         self._farewell = self._loop.run_in_executor(None, _let_go, producers)
-        self._retire()
         return self._farewell
 
     async def _choose_producer(self, messages: int) -> None:
         """Change to the producer that suits so many messages, once nothing is under way."""
         linger = _TOGETHER if self._gapless and messages >= _BULK else _AT_ONCE
-        if self._handovers and linger and self._producer is not self._producers.get(linger):
+        self._small_calls = 0 if linger else self._small_calls + 1
+        other = self._producer is not self._producers.get(linger)
+        if self._handovers and other and (linger or self._is_quiet()):
             await asyncio.wait([self._handovers[-1].done])
         if not self.failed and not any(handover.missing for handover in self._handovers):
             self._producer, self._footing = self._producers[linger], self._footings[linger]
+
+    def _is_quiet(self) -> bool:
+        """Tell whether only small calls come, and little is under way that they would wait for."""
+        under_way = sum(handover.missing for handover in self._handovers)
+        return self._small_calls >= _SMALL_CALLS and under_way < _BULK
 
     def _produce(
         self,
@@ -204,6 +237,11 @@ class ProducerLife:
                 produce(topic, body, key, _ANY_PARTITION, report, None, _NOW, headers)
         except BufferError:
             return given
+        except ENCODING_ERRORS:
+            place = places[given]
+            handover.answer(place, refuse_odd_text(batch[place]))
+            self.fail()
+            return given + 1
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
             if not error.fatal() and error.name() != "_FATAL":
@@ -246,7 +284,7 @@ class ProducerLife:
         if self.ended:
             return
         try:
-            served = self._producer.poll(0)
+            served = self._producer.poll(self._moment())
         except KafkaException:
             # The client raises its fatal error here; the message's own error comes beside it.
             served = 1
@@ -263,9 +301,16 @@ class ProducerLife:
         else:
             self._look_again(now)
 
+    def _moment(self) -> float:
+        """Return how long the loop may stand still for an answer: not while there is other work."""
+        few = len(self._handovers) == 1 and 0 < self._handovers[0].missing <= _FEW
+        return _MOMENT if few and self._loop.time() - self._progress < _SOON else 0
+
     def _look_again(self, now: float) -> None:
         delay = _IDLE
-        if self._handovers:
+        if self._moment():
+            delay = 0
+        elif self._handovers:
             shortest = _WITH_MANY if self._handovers[0].missing > _MANY else _SHORTEST
             delay = min(max((now - self._progress) * _PATIENCE, shortest), _LONGEST)
         self._timer.cancel()
@@ -274,12 +319,7 @@ class ProducerLife:
     def _look_soon(self) -> None:
         self._progress = self._loop.time()
         self._timer.cancel()
-        self._timer = self._loop.call_later(_SHORTEST, self._look)
-
-    def _retire(self) -> None:
-        # One turn of the loop later the callers have seen their outcomes.
-        if self.ended and not self._inside:
-            self._loop.call_soon(setattr, self, "retired", True)
+        self._timer = self._loop.call_later(0 if self._moment() else _SHORTEST, self._look)
 
     def _heard(self, error: KafkaError) -> None:
         # Not now: the client aborts the process when it is called from within its own callback.
@@ -293,11 +333,18 @@ class ProducerLife:
             self._login.renew(producer)
 
 
-def _let_go(producers: Sequence[Any]) -> None:
-    """Empty producers and free them, in a thread: joining the client's own threads takes time."""
-    for producer in producers:
+def _let_go(producers: list[Any]) -> None:
+    """Empty producers and free them, in a thread: joining the client's own threads takes time.
+
+    The client reports what was purged while an error of its own is set, to which Python objects, and
+    never lets go of that error. With it stays this frame, which therefore must hold no producer in
+    the end: its connections would stand for ever.
+    """
+    while producers:
+        producer = producers.pop()
         producer.purge()
         try:
             producer.flush(_FAREWELL)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             _log.debug("kafka_producer_let_go", extra={"reason": str(error)})
+        del producer

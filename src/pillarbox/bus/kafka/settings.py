@@ -31,6 +31,14 @@ _SYNONYMS: Final = frozenset(
         "logger",
         "error_cb",
         "on_delivery",
+        "on_commit",
+        "group.id",
+        "group.protocol",
+        "group.instance.id",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "auto.offset.reset",
+        "partition.assignment.strategy",
     }
 )
 _DEFAULTS: Final[Mapping[str, ClientSetting]] = {
@@ -52,7 +60,7 @@ _DEFAULTS: Final[Mapping[str, ClientSetting]] = {
 }
 
 
-_SHARED: Final = (
+SHARED: Final = (
     "bootstrap.servers",
     "broker.",
     "client.id",
@@ -97,7 +105,7 @@ def producer_settings(
 
 def admin_settings(client: Mapping[str, ClientSetting]) -> dict[str, object]:
     """Return the settings of the client that looks at topics."""
-    made = {name: value for name, value in client.items() if name.startswith(_SHARED)}
+    made = {name: value for name, value in client.items() if name.startswith(SHARED)}
     return {"client.id": "pillarbox", **made, "logger": CLIENT_LOG}
 
 

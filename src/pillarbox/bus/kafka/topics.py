@@ -4,12 +4,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import admin as untyped_admin
 
 from pillarbox.bus.kafka.login import Login
 from pillarbox.bus.kafka.outcomes import outcome_of
+from pillarbox.bus.message_limit import small_limit
 from pillarbox.bus.outcome import Unavailable
+from pillarbox.event.rules import KAFKA
 
 _admin: Final[Any] = untyped_admin  # its types name neither NewTopic nor ConfigResource
 
@@ -25,6 +27,22 @@ _TELLING: Final = ("_SSL", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 _SOON: Final = "LEADER_NOT_AVAILABLE"
 
 
+class _Complaints:
+    """What the client says of its connections.
+
+    It knows nothing of `Topics`, since a client that holds whoever holds it is never freed, and its
+    connections stand on.
+    """
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def hear(self, error: KafkaError) -> None:
+        """Keep an error that tells more than that nobody answers."""
+        if error.name() in _TELLING:
+            self.last = error
+
+
 class Topics:
     """The topics of one cluster, through a client of their own.
 
@@ -32,18 +50,19 @@ class Topics:
     """
 
     def __init__(self, settings: Mapping[str, object], partitions: int, login: Login) -> None:
-        heard = {"error_cb": self._heard}
+        self._complaints = _Complaints()
+        heard = {"error_cb": self._complaints.hear}
         self._client: Any = _admin.AdminClient({**settings, **login.settings(), **heard})
         self._partitions = partitions
         self._login = login
-        self._complaint: KafkaError | None = None
         self.partitions: dict[str, int] = {}
 
     def why(self, error: KafkaException) -> KafkaError:
         """Return the reason of a failure: when nobody answers, that of the connection if known."""
         said: KafkaError = error.args[0]
         self._client.poll(_AT_ONCE)
-        return self._complaint if self._complaint and said.name() in _NOBODY else said
+        last = self._complaints.last
+        return last if last and said.name() in _NOBODY else said
 
     @property
     def _admin(self) -> Any:
@@ -52,12 +71,8 @@ class Topics:
 
     def _listed(self, seconds: float, topic: str | None = None) -> Any:
         found = self._admin.list_topics(topic, seconds)
-        self._complaint = None
+        self._complaints.last = None
         return found
-
-    def _heard(self, error: KafkaError) -> None:
-        if error.name() in _TELLING:
-            self._complaint = error
 
     def problem(self, topic: str, seconds: float) -> Unavailable | None:
         """Return why a topic cannot take messages, None if it can; raise when nobody answers."""
@@ -103,38 +118,68 @@ class Topics:
         if not shown:
             return []
         copies = {t: min(map(_copies, known[t].partitions.values()), default=0) for t in shown}
-        in_sync = self._in_sync(shown, seconds)
+        configs = self.configs(shown, seconds)
+        in_sync = _numbers(configs, "min.insync.replicas")
         few = [topic for topic in shown if copies[topic] < _SAFE_COPIES]
         lax = [topic for topic in shown if in_sync.get(topic, _SAFE_IN_SYNC) < _SAFE_IN_SYNC]
         said = []
         if few:
             said.append(
-                f"fewer than {_SAFE_COPIES} copies are kept of {_names(few)}: "
+                f"fewer than {_SAFE_COPIES} copies are kept of {named(few)}: "
                 "lost disks lose acknowledged events; raise the replication factor"
             )
         if lax:
             said.append(
-                f"min.insync.replicas is below {_SAFE_IN_SYNC} for {_names(lax)}: "
+                f"min.insync.replicas is below {_SAFE_IN_SYNC} for {named(lax)}: "
                 "an event is acknowledged when one broker has it; raise it"
             )
+        for topic, limit in _numbers(configs, "max.message.bytes").items():
+            said += small_limit(f"topic {topic}", limit, KAFKA.message_max_bytes)
         return said
 
-    def _in_sync(self, topics: Sequence[str], seconds: float) -> dict[str, int]:
+    def forgotten(self, topics: Sequence[str], seconds: float) -> list[str]:
+        """Say where the first messages of topics are gone: deleted, or replaced by later ones."""
+        policies = {
+            topic: config.get("cleanup.policy")
+            for topic, config in self.configs(topics, seconds).items()
+        }
+        said = [found for topic in topics for found in _compaction(topic, policies.get(topic))]
+        known = {topic: self._listed(seconds, topic).topics[topic].partitions for topic in topics}
+        places = [TopicPartition(topic, number) for topic in topics for number in known[topic]]
+        asked = dict.fromkeys(places, _admin.OffsetSpec.earliest())
+        answers = self._admin.list_offsets(asked, request_timeout=seconds) if asked else {}
+        for place, answer in answers.items():
+            if oldest := _answer(answer, seconds).offset:
+                said.append(f"{place.topic}[{place.partition}] begins at offset {oldest:,}")
+        return said
+
+    def configs(self, topics: Sequence[str], seconds: float) -> dict[str, dict[str, str]]:
+        """Return the settings of topics; not everybody may read them, and those are left out."""
         asked = [_admin.ConfigResource(_admin.ResourceType.TOPIC, topic) for topic in topics]
         found = {}
-        for resource, answer in self._admin.describe_configs(
-            asked, request_timeout=seconds
-        ).items():
+        answers = self._admin.describe_configs(asked, request_timeout=seconds) if asked else {}
+        for resource, answer in answers.items():
             try:
-                found[resource.name] = int(answer.result(seconds)["min.insync.replicas"].value)
-            except (KafkaException, KeyError):
-                continue  # Not everybody may read settings; what cannot be read is not judged.
+                settings = _answer(answer, seconds)
+            except KafkaException:
+                continue  # What cannot be read is not judged.
+            found[resource.name] = {name: entry.value for name, entry in settings.items()}
         return found
+
+
+def _compaction(topic: str, policy: str | None) -> list[str]:
+    if policy is None:
+        return [f"whether topic {topic} is compacted cannot be seen without DescribeConfigs"]
+    return [f"topic {topic} is compacted: it keeps the last of each key"] * ("compact" in policy)
+
+
+def _numbers(configs: Mapping[str, Mapping[str, str]], name: str) -> dict[str, int]:
+    return {topic: int(config[name]) for topic, config in configs.items() if name in config}
 
 
 def _made(answer: Any, seconds: float) -> bool:
     try:
-        answer.result(seconds)
+        _answer(answer, seconds)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
@@ -142,10 +187,20 @@ def _made(answer: Any, seconds: float) -> bool:
     return True
 
 
+def _answer(coming: Any, seconds: float) -> Any:
+    """Wait for an answer; one that is late fails as the client's own calls do."""
+    try:
+        return coming.result(seconds)
+    except TimeoutError as error:
+        late = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - the client's public code
+        raise KafkaException(late) from error
+
+
 def _copies(partition: Any) -> int:
     return len(partition.replicas)
 
 
-def _names(topics: Sequence[str]) -> str:
+def named(topics: Sequence[str]) -> str:
+    """Name a few topics and count the others."""
     more = len(topics) - _NAMED
     return ", ".join(topics[:_NAMED]) + (f" and {more} more" if more > 0 else "")

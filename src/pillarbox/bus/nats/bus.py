@@ -14,9 +14,13 @@ from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.nats.client import wants_tls
 from pillarbox.bus.nats.connection import Connection, WireMessage
 from pillarbox.bus.nats.streams import Streams
+from pillarbox.bus.nats.subscription import NatsSubscription
+from pillarbox.bus.nats.subscription_line import Ground
+from pillarbox.bus.odd_text import ENCODING_ERRORS, refuse_odd_text
 from pillarbox.bus.one_by_one import publish_one_by_one
 from pillarbox.bus.outcome import PublishOutcome, Refused, Unavailable
 from pillarbox.bus.partition import check_partitions, partition_for
+from pillarbox.bus.subscription import Subscription, SubscriptionRequest
 from pillarbox.errors import BusUnreachable, InvalidTopic
 from pillarbox.event.cloudevents import (
     ContentMode,
@@ -46,7 +50,8 @@ class NatsMessageBus:
     without TLS. With `partitions` a topic is spread over that many subjects by key. Missing streams
     are made by `apply`, and by themselves when all servers are on this machine: one for each first
     word of a topic (`shop.order` is kept by the stream `shop`), or the one named by `stream`.
-    Duplicates are removed within the stream's `duplicate_window`, two minutes by default.
+    Duplicates are removed within the stream's `duplicate_window`, two minutes by default. The
+    messages of a consumer that died go to another one after `ack_wait`.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class NatsMessageBus:
         partitions: int | None = None,
         publish_timeout: timedelta = timedelta(seconds=10),
         content_mode: ContentMode = "binary",
+        ack_wait: timedelta = timedelta(seconds=15),
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._servers = [part.strip() for part in url.split(",")]
@@ -66,6 +72,7 @@ class NatsMessageBus:
         self._partitions = check_partitions(partitions)
         self._seconds = publish_timeout.total_seconds()
         self._mode: ContentMode = content_mode
+        self._ack_wait = ack_wait
         self._options = dict(options or {})
         self._complaint = ""
         self._makes_streams = all_loopback(hosts)
@@ -75,6 +82,7 @@ class NatsMessageBus:
         self._looking = asyncio.Lock()
         self._kept: set[str] = set()
         self._farewells: set[asyncio.Task[None]] = set()
+        self._closings = 0
 
     @property
     def capabilities(self) -> Capabilities:
@@ -110,8 +118,31 @@ class NatsMessageBus:
         except _FAILURES as error:
             raise BusUnreachable(self._shown, _reason(error)) from error
 
+    async def forgotten(self, topics: Sequence[str]) -> Sequence[str]:
+        """Say which streams do not hold all of their messages."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await (await self._streams()).forgotten(topics)
+        except _FAILURES as error:
+            raise BusUnreachable(self._shown, _reason(error)) from error
+
+    def subscribe(self, request: SubscriptionRequest) -> Subscription:
+        """Make a member of a consumer, with a connection of its own."""
+        ground = Ground(
+            shown=self._shown,
+            connect=lambda: Connection(self._servers, self._options),
+            streams=self._streams_of,
+            exposure=self._exposure,
+            partitions=self._partitions,
+            here=self._makes_streams,
+            seconds=self._seconds * _REACH_BY,
+            ack_wait=self._ack_wait,
+        )
+        return NatsSubscription(ground, request)
+
     async def close(self) -> None:
         """Disconnect; messages without an answer are unknown."""
+        self._closings += 1
         if self._connection is not None:
             self._connection.end(CLOSED)
             self._drop(self._connection)
@@ -125,7 +156,8 @@ class NatsMessageBus:
             return []
         try:
             connection = await self._connected()
-            refused = await self._look_at(batch)
+            async with connection.in_use():
+                refused = await self._look_at(batch, self._streams_of(connection))
         except _FAILURES as error:
             return [Unavailable("unreachable", _reason(error))] * len(batch)
         wired: list[WireMessage] = []
@@ -157,7 +189,7 @@ class NatsMessageBus:
         return handover.outcomes()
 
     async def _look_at(
-        self, batch: Sequence[MessageEnvelope]
+        self, batch: Sequence[MessageEnvelope], streams: Streams
     ) -> Mapping[str | None, PublishOutcome]:
         """Return the topics that no stream keeps or that are no subject, with the reason."""
         unseen = {message.topic for message in batch} - self._kept
@@ -166,19 +198,18 @@ class NatsMessageBus:
         refused: dict[str | None, PublishOutcome] = {}
         async with self._looking:
             for topic in unseen - self._kept:
-                problem = await self._problem(topic)
+                problem = await self._problem(topic, streams)
                 if problem is not None:
                     refused[topic] = problem
                 elif topic is not None:
                     self._kept.add(topic)
         return refused
 
-    async def _problem(self, topic: str | None) -> PublishOutcome | None:
+    async def _problem(self, topic: str | None, streams: Streams) -> PublishOutcome | None:
         try:
             checked = check_topic(topic or "", NATS)
         except InvalidTopic as error:
             return Refused(error.code, str(error))
-        streams = await self._streams()
         problem = await streams.problem(checked)
         if problem is None or not self._makes_streams:
             return problem
@@ -186,6 +217,12 @@ class NatsMessageBus:
         return await streams.problem(checked)
 
     def _wire(self, envelope: MessageEnvelope) -> WireMessage | Refused:
+        try:
+            return self._encoded(envelope)
+        except ENCODING_ERRORS:
+            return refuse_odd_text(envelope)
+
+    def _encoded(self, envelope: MessageEnvelope) -> WireMessage | Refused:
         if is_structured(envelope, self._mode):
             headers, body = structured_headers(envelope), structured_body(envelope)
         else:
@@ -196,7 +233,9 @@ class NatsMessageBus:
         return envelope.topic or "", partition_for(envelope, self._partitions), head, body
 
     async def _streams(self) -> Streams:
-        connection = await self._connected()
+        return self._streams_of(await self._connected())
+
+    def _streams_of(self, connection: Connection) -> Streams:
         return Streams(
             connection.client,
             self._seconds * _REACH_BY,
@@ -205,25 +244,35 @@ class NatsMessageBus:
         )
 
     async def _connected(self) -> Connection:
-        """Return a connection that stands, or raise within a part of the limit."""
+        """Return a connection that stands, or raise within a part of the limit.
+
+        A call that was made before the bus was closed opens none, and leaves none open.
+        """
+        closings = self._closings
         try:
             async with asyncio.timeout(self._seconds * _REACH_BY), self._connecting:
                 if self._connection is None or self._connection.ended:
                     self._connection = None
-                    self._connection = await self._opened()
-                await self._up(self._connection)
-                return self._connection
+                    self._connection = await self._opened(closings)
+                # It may be dropped while it is waited for, and is ended then.
+                connection = self._connection
+                await self._up(connection)
+                return connection
         except TimeoutError as late:
             raise TimeoutError(self._complaint or "nobody answered within the limit") from late
 
-    async def _opened(self) -> Connection:
+    async def _opened(self, closings: int) -> Connection:
         connection = Connection(self._servers, self._options)
         try:
-            await connection.open()
+            if closings == self._closings:
+                await connection.open()
         except BaseException:
             self._complaint = connection.complaint
             self._drop(connection)
             raise
+        if closings != self._closings:
+            self._drop(connection)
+            raise nats.errors.ConnectionClosedError
         self._kept.clear()
         return connection
 

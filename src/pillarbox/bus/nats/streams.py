@@ -1,15 +1,18 @@
 """JetStream's streams: find the one that keeps a topic, make a missing one."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from nats.aio.client import Client
-from nats.js.api import StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
+from pillarbox.bus.message_limit import small_limit
 from pillarbox.bus.nats.outcomes import no_stream
 from pillarbox.bus.outcome import Unavailable
 from pillarbox.bus.partition import partitions_of
+from pillarbox.event.rules import NATS
 
 _SAFE_COPIES: Final = 3
 _OVERLAP: Final = 10065
@@ -22,6 +25,7 @@ class Streams:
     def __init__(
         self, client: Client, seconds: float, *, stream: str | None, partitions: int | None
     ) -> None:
+        self._client = client
         self._manager = client.jetstream(timeout=seconds)
         self._stream = stream
         self._partitions = partitions
@@ -44,16 +48,26 @@ class Streams:
         return list(made)
 
     async def weaknesses(self) -> list[str]:
-        """Say which streams would lose acknowledged messages with one machine."""
-        said = []
+        """Say which streams would lose acknowledged messages, and what is too large for them."""
+        said = small_limit("the server", self._client.max_payload, NATS.message_max_bytes)
         for info in await self._manager.streams_info():
-            config = info.config
-            if config.storage == StorageType.MEMORY:
-                said.append(f"stream {config.name} is kept in memory: a restart loses its events")
-            if (config.num_replicas or 1) < _SAFE_COPIES:
+            said += _weaknesses(info.config)
+        return said
+
+    async def forgotten(self, topics: Sequence[str]) -> list[str]:
+        """Say which streams of these topics have lost messages, of whatever topic."""
+        subjects = [part for topic in topics for part in partitions_of(topic, self._partitions)]
+        names: dict[str, None] = {}
+        for subject in subjects:
+            with suppress(NotFoundError):  # nothing was published to it
+                names[await self._manager.find_stream_name_by_subject(subject)] = None
+        said = []
+        for name in names:
+            state = (await self._manager.stream_info(name)).state
+            if state.messages < state.last_seq:
                 said.append(
-                    f"stream {config.name} has {config.num_replicas or 1} of {_SAFE_COPIES} "
-                    "copies: a lost disk loses acknowledged events"
+                    f"stream {name} begins with message {state.first_seq:,} and holds "
+                    f"{state.messages:,} of {state.last_seq:,}"
                 )
         return said
 
@@ -89,3 +103,30 @@ class Streams:
             found.subjects = list(dict.fromkeys((*(found.subjects or ()), *subjects)))
             await self._manager.update_stream(found)
         return name
+
+
+def discards(config: StreamConfig) -> bool:
+    """Tell whether a stream that is full makes room by losing its oldest messages."""
+    limited = (config.max_msgs or 0) > 0 or (config.max_bytes or 0) > 0
+    return limited and config.discard != DiscardPolicy.NEW
+
+
+def _weaknesses(config: StreamConfig) -> list[str]:
+    said, copies = [], config.num_replicas or 1
+    stream = f"stream {config.name}"
+    if config.storage == StorageType.MEMORY:
+        said.append(f"{stream} is kept in memory: a restart loses its events")
+    if copies < _SAFE_COPIES:
+        said.append(
+            f"{stream} has {copies} of {_SAFE_COPIES} copies: a lost disk loses acknowledged events, "
+            "and so does a crash of the machine, unless the server has `sync_interval: always`, which "
+            "it does not show"
+        )
+    if discards(config):
+        said.append(
+            f"{stream} loses its oldest events when it is full, read or not; set its discard policy "
+            "to new, and events wait instead"
+        )
+    if (config.max_msg_size or -1) > 0:
+        said += small_limit(stream, config.max_msg_size or 0, NATS.message_max_bytes)
+    return said

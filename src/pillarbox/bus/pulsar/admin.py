@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from pillarbox.bus.message_limit import small_limit
 from pillarbox.errors import InvalidConfig
+from pillarbox.event.rules import PULSAR
 
 _SAFE_COPIES: Final = 2
+_LARGEST: Final = PULSAR.message_max_bytes
 _MADE: Final = 204
 _EXISTS: Final = 409
 _GONE: Final = 404
 _FINE: Final = 200
 _PREFIX: Final = "persistent://"
+_EARLIEST: Final = '{"ledgerId": -1, "entryId": -1, "partitionIndex": -1}'
 
 
 class AdminRefused(Exception):
@@ -33,16 +37,29 @@ class Admin:
 
     def weaknesses(self, namespace: str, seconds: float, *, dedup: bool) -> list[str]:
         """Say what of a namespace would lose or repeat events."""
-        settings = _Settings(self._read("/brokers/configuration/runtime", seconds) or {})
+        settings = _Settings(self.read("/brokers/configuration/runtime", seconds) or {})
         where = f"/namespaces/{quote(namespace)}"
-        persistence = self._read(f"{where}/persistence", seconds)
-        retention = self._read(f"{where}/retention", seconds)
-        removes = self._read(f"{where}/deduplication", seconds)
+        if self._ask("GET", where, seconds)[0] == _GONE:
+            remedy = f"mend the name, or run `pulsar-admin namespaces create {namespace}`"
+            return [f"there is no namespace {namespace}: no event can be published; {remedy}"]
+        persistence = self.read(f"{where}/persistence", seconds)
+        retention = self.read(f"{where}/retention", seconds)
+        removes = self.read(f"{where}/deduplication", seconds)
         said = [*settings.few_copies(namespace, persistence)]
         said += settings.no_retention(namespace, retention)
+        said += settings.small_messages()
         if dedup:
             said += settings.no_removal(namespace, removes)
         return said
+
+    def read(self, path: str, seconds: float) -> Any:
+        """Return a setting; None when it is not set, or not to be seen with these rights."""
+        status, answer = self._ask("GET", path, seconds)
+        if status == _FINE and answer:
+            return json.loads(answer)
+        if status in {_FINE, _MADE, _GONE, 401, 403}:
+            return None
+        raise AdminRefused(f"{status}: {_reason(answer)}")
 
     def create(self, address: str, partitions: int | None, seconds: float) -> bool:
         """Make a topic; return whether it was missing."""
@@ -55,14 +72,13 @@ class Admin:
             raise AdminRefused(f"{status}: {_reason(answer)}")
         return status == _MADE
 
-    def _read(self, path: str, seconds: float) -> Any:
-        """Return a setting; None when it is not set, or not to be seen with these rights."""
-        status, answer = self._ask("GET", path, seconds)
-        if status == _FINE and answer:
-            return json.loads(answer)
-        if status in {_FINE, _MADE, _GONE, 401, 403}:
-            return None
-        raise AdminRefused(f"{status}: {_reason(answer)}")
+    def subscribe(self, address: str, name: str, seconds: float) -> bool:
+        """Make a subscription from the first event on; return whether it was missing."""
+        path = f"/persistent/{quote(address.removeprefix(_PREFIX))}/subscription/{quote(name)}"
+        status, answer = self._ask("PUT", path, seconds, _EARLIEST)
+        if status not in {_MADE, _EXISTS}:
+            raise AdminRefused(f"{status}: {_reason(answer)}")
+        return status == _MADE
 
     def _ask(
         self, method: str, path: str, seconds: float, body: str | None = None
@@ -105,6 +121,11 @@ class _Settings:
                 "before a consumer has subscribed is lost to it; run `pulsar-admin namespaces "
                 f"set-retention -t 7d -s -1 {namespace}`"
             )
+
+    def small_messages(self) -> list[str]:
+        """Say whether events are recorded that the broker will refuse."""
+        limit = self._broker.get("maxMessageSize")
+        return [] if limit is None else small_limit("the broker", int(limit), _LARGEST)
 
     def no_removal(self, namespace: str, own: bool | None) -> Iterator[str]:
         """Say whether repeated events are stored again."""

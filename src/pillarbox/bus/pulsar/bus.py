@@ -3,12 +3,12 @@
 import asyncio
 import http.client
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
 
-from pulsar import Client, PulsarException
+from pulsar import Client, PulsarException, TopicNotFound
 
 from pillarbox.bus.loopback import all_loopback, plaintext_weakness, unverified_weakness
 from pillarbox.bus.message_bus import Capabilities
@@ -22,7 +22,11 @@ from pillarbox.bus.pulsar.outcomes import not_opened
 from pillarbox.bus.pulsar.producer import ProducerLife
 from pillarbox.bus.pulsar.producers import Opened, Producers, ProducersClosed, TooManyProducers
 from pillarbox.bus.pulsar.settings import checked_limit, checked_settings, producer_settings
-from pillarbox.errors import BusUnreachable, InvalidTopic
+from pillarbox.bus.pulsar.subscription import Access, PulsarSubscription
+from pillarbox.bus.pulsar.subscription_consumer import SubscriptionType, checked_type
+from pillarbox.bus.pulsar.subscription_survey import listening_weaknesses, lost_history
+from pillarbox.bus.subscription import Subscription, SubscriptionRequest
+from pillarbox.errors import BusUnreachable, InvalidConfig, InvalidTopic
 from pillarbox.event.cloudevents import ContentMode
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.rules import PULSAR, check_topic
@@ -51,6 +55,8 @@ class PulsarMessageBus:
     without a namespace are those of `namespace`. With `dedup` messages are numbered, so that one
     sent again through this bus after a lost answer is not stored twice, if the namespace has
     deduplication on. The numbers are this bus's own: a copy through another bus is stored.
+
+    It can be listened to as well, by a Key_Shared or Failover subscription of each consumer's name.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class PulsarMessageBus:
         content_mode: ContentMode = "binary",
         partitions: int | None = None,
         max_producers: int = 128,
+        subscription_type: SubscriptionType = "key_shared",
         admin_url: str | None = None,
         admin_token: str | None = None,
         options: Mapping[str, Any] | None = None,
@@ -71,13 +78,11 @@ class PulsarMessageBus:
     ) -> None:
         self._limit = checked_limit(publish_timeout)
         self._seconds = publish_timeout.total_seconds()
-        self._own = isinstance(client, str)
+        self._own = self._owned = isinstance(client, str)
+        self._make_client = _maker(client, publish_timeout, options or {})
+        self._subscription_type: SubscriptionType = checked_type(subscription_type)
         self._verifies = verifies(options or {})
-        self._client = (
-            make_client(client, publish_timeout, options or {})
-            if isinstance(client, str)
-            else client
-        )
+        self._client = self._make_client()
         self._url: str = self._client.get_service_info().service_url
         self._shown = ",".join(f"pulsar://{host}" for host in hosts_of(self._url))
         self._namespace = namespace
@@ -107,6 +112,8 @@ class PulsarMessageBus:
         try:
             async with asyncio.timeout(seconds):
                 await self._producers.in_thread(self._client.get_topic_partitions, probe)
+        except TopicNotFound:
+            pass  # an answer as well: the broker makes no topics by itself
         except _FAILURES as error:
             raise BusUnreachable(self._shown, _reason(error)) from error
         return [*self._exposure(), *await self._namespace_weaknesses(seconds)]
@@ -137,14 +144,61 @@ class PulsarMessageBus:
             raise BusUnreachable(self._shown, _reason(error)) from error
         return made
 
+    async def prepare(self, consumers: Sequence[SubscriptionRequest]) -> Sequence[str]:
+        """Create the topics and subscriptions of consumers that are missing."""
+        admin, seconds = self._admin, self._seconds
+        made: list[str] = []
+        if admin is None:
+            raise InvalidConfig(
+                "bus",
+                "has no admin_url, by which subscriptions are made",
+                "give it, or start every consumer once before the first event",
+            )
+        for request in consumers:
+            made += await self.apply(request.topics)
+            for topic in request.topics:
+                work = (admin.subscribe, self._address(topic), request.consumer, seconds)
+                try:
+                    if await self._producers.in_thread(*work):
+                        made.append(f"{request.consumer} on {topic}")
+                except _FAILURES as error:
+                    raise BusUnreachable(self._shown, _reason(error)) from error
+        return made
+
+    async def forgotten(self, topics: Sequence[str]) -> Sequence[str]:
+        """Say which topics let go of messages that every subscription has taken."""
+        addresses = [self._address(check_topic(topic, PULSAR)) for topic in topics]
+        names = [address.partition("://")[2] for address in addresses]
+        if self._admin is None:
+            return [f"without admin_url nobody sees how long {' and '.join(names)} keep events"]
+        work = (lost_history, self._admin, names, self._seconds * _REACH_BY)
+        try:
+            async with asyncio.timeout(self._seconds):
+                return cast("list[str]", await self._producers.in_thread(*work))
+        except _FAILURES as error:
+            raise BusUnreachable(self._shown, _reason(error)) from error
+
+    def subscribe(self, request: SubscriptionRequest) -> Subscription:
+        """Make a subscription with a client of its own, unless the caller has given one."""
+        access = Access(
+            self._make_client, self._owned, self._listening_weaknesses, self._shown, self._seconds
+        )
+        topics = {self._address(check_topic(topic, PULSAR)): topic for topic in request.topics}
+        return PulsarSubscription(
+            access,
+            request.consumer,
+            topics,
+            kind=self._subscription_type,
+            window=request.window,
+        )
+
     async def close(self) -> None:
         """Close the producers, and the client if it is ours; messages without an answer are unknown."""
-        producers, self._open_producers = self._open_producers, None
-        if producers is not None:
-            await producers.close()
+        producers, self._open_producers = self._producers, None
+        await producers.close()
         if self._own:
             self._own = False
-            await shut_down(self._client, _CLOSE_SECONDS)
+            await shut_down(self._client, _CLOSE_SECONDS, producers.threads)
 
     async def _publish(
         self, batch: Sequence[MessageEnvelope], deadline: float
@@ -199,9 +253,23 @@ class PulsarMessageBus:
 
     async def _namespace_weaknesses(self, seconds: float) -> Sequence[str]:
         if self._admin is None:
-            hint = "give admin_url to have copies, retention and deduplication checked"
-            return [f"the settings of {self._namespace} were not looked at; {hint}"]
+            return self._unseen("copies, retention and deduplication")
         look = partial(self._admin.weaknesses, self._namespace, seconds, dedup=self._dedup)
+        return await self._seen(look, seconds)
+
+    async def _listening_weaknesses(self) -> Sequence[str]:
+        """Say who can read along, and what of the namespace would lose or repeat messages."""
+        if self._admin is None:
+            return [*self._exposure(), *self._unseen("what becomes of messages that wait")]
+        seconds = self._seconds * _REACH_BY
+        look = partial(listening_weaknesses, self._admin, self._namespace, seconds)
+        return [*self._exposure(), *await self._seen(look, seconds)]
+
+    def _unseen(self, what: str) -> list[str]:
+        hint = f"give admin_url to have {what} checked"
+        return [f"the settings of {self._namespace} were not looked at; {hint}"]
+
+    async def _seen(self, look: Callable[[], list[str]], seconds: float) -> list[str]:
         try:
             async with asyncio.timeout(seconds):
                 return cast("list[str]", await self._producers.in_thread(look))
@@ -231,6 +299,14 @@ class PulsarMessageBus:
     def _opened(self, topic: str, opened: Opened) -> None:
         if self._numbered is not None:
             self._numbered.opened(topic, opened)
+
+
+def _maker(
+    client: Client | str, limit: timedelta, options: Mapping[str, Any]
+) -> Callable[[], Client]:
+    if isinstance(client, str):
+        return partial(make_client, client, limit, options)
+    return lambda: client
 
 
 def _reason(error: Exception) -> str:

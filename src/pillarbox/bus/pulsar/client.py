@@ -12,6 +12,7 @@ from typing import Any, Final
 from pulsar import Client, FileLogger, LoggerLevel, PulsarException
 
 from pillarbox.bus.loopback import all_loopback, host_of
+from pillarbox.bus.pulsar.threads import Threads
 from pillarbox.errors import InvalidConfig
 
 _log = logging.getLogger("pillarbox.bus.pulsar")
@@ -73,17 +74,20 @@ def make_client(url: str, limit: timedelta, options: Mapping[str, Any]) -> Clien
     )
 
 
-async def shut_down(client: Client, seconds: float) -> None:
-    """Let go of a client within a limit.
+async def shut_down(client: Client, seconds: float, opening: Threads | None = None) -> None:
+    """Let go of a client within a limit; `opening` are the closed threads that open producers.
 
-    In a thread of its own, since it may stay longer, and the loop waits for those it lends. The
-    client's `shutdown` would be quicker, but keeps the interpreter while it waits for threads that
-    may need it.
+    In a thread of its own, since it may stay longer, and the loop waits for those it lends. It
+    waits for the openings: one whose client is closed meanwhile never returns, or returns a
+    producer that is none and crashes the process. The client's `shutdown` would be quicker, but
+    keeps the interpreter while it waits for threads that may need it.
     """
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()
 
     def work() -> None:
+        if opening is not None:
+            opening.join()
         try:
             client.close()
         except PulsarException as error:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import _pulsar
 
 from pillarbox.bus.handover import DISCONNECTED, HELD_BACK, NO_ANSWER
+from pillarbox.bus.odd_text import ENCODING_ERRORS, refuse_odd_text
 from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused
 from pillarbox.bus.pulsar.outcomes import outcome_of
 from pillarbox.bus.pulsar.settings import WINDOW
@@ -119,7 +120,10 @@ class ProducerLife:
         sent = Sent(len(batch))
         send = self._producer.send_async
         for envelope, slot in zip(batch, sent.slots, strict=True):
-            send(build(envelope).build(), slot.setdefault)
+            try:
+                send(build(envelope).build(), slot.setdefault)
+            except ENCODING_ERRORS:
+                slot.setdefault(refuse_odd_text(envelope))
         self._under_way.append(sent)
         self._waiting += len(batch)
         self._producer.flush_async(self._wake)
@@ -135,6 +139,8 @@ class ProducerLife:
 
     def _outcome(self, slot: dict[Any, Any]) -> PublishOutcome:
         for result in slot:
+            if isinstance(result, Refused):
+                return result
             return ACCEPTED if result == _OK else outcome_of(result.name, self.topic)
         return self._rest
 

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from pulsar import Client
+from pulsar import Client, NotConnected
 
 from pillarbox.bus.handover import CLOSED
 from pillarbox.bus.outcome import PublishOutcome
 from pillarbox.bus.pulsar.producer import ProducerLife
+from pillarbox.bus.pulsar.threads import Threads
 
 UNUSED_SECONDS: Final = 300.0
 _THREADS: Final = 4
@@ -52,7 +52,7 @@ class Producers:
         self._settings = dict(settings)
         self._limit = limit
         self._tell = opened
-        self._threads = ThreadPoolExecutor(_THREADS, "pillarbox-pulsar")
+        self.threads = Threads(_THREADS, "pillarbox-pulsar")
         self._lives: dict[str, ProducerLife] = {}
         self._openings: dict[str, asyncio.Future[ProducerLife]] = {}
         self._farewells: set[asyncio.Future[None]] = set()
@@ -66,9 +66,8 @@ class Producers:
             self.drop(life, CLOSED)
         if topic not in self._openings:
             self._make_room()
-            loop = asyncio.get_running_loop()
-            self._openings[topic] = loop.create_future()
-            creating = loop.run_in_executor(self._threads, self._create, address)
+            self._openings[topic] = asyncio.get_running_loop().create_future()
+            creating = self.threads.run(self._create, address)
             creating.add_done_callback(partial(self._opened, topic))
         return await asyncio.shield(self._openings[topic])
 
@@ -91,8 +90,7 @@ class Producers:
 
     async def in_thread(self, work: Callable[..., Any], *arguments: object) -> Any:
         """Run a call of the client that blocks."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, work, *arguments)
+        return await self.threads.run(work, *arguments)
 
     async def close(self) -> None:
         """End all producers within a limit."""
@@ -103,16 +101,26 @@ class Producers:
             self.drop(life, CLOSED)
         if self._farewells:
             await asyncio.wait(self._farewells, timeout=_CLOSE_SECONDS)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.close()
 
     def _create(self, address: str) -> Opened:
         if "producer_name" not in self._settings:
-            made = self._client.create_producer(address, **self._settings)
-            return Opened(made, -1, exact=False)
+            return Opened(self._connected(address), -1, exact=False)
         partitions = self._client.get_topic_partitions(address)
         exact = not any(name.endswith(_PARTITION) for name in partitions)
-        producer = self._client.create_producer(address, **self._settings)
+        producer = self._connected(address)
         return Opened(producer, producer.last_sequence_id(), exact)
+
+    def _connected(self, address: str) -> Any:
+        """Open a producer, or raise.
+
+        When its time is over the client may return a producer that is none: whatever it is asked
+        but this crashes the process.
+        """
+        producer = self._client.create_producer(address, **self._settings)
+        if not producer.is_connected():
+            raise NotConnected("the broker did not answer in time")
+        return producer
 
     def _opened(self, topic: str, creating: asyncio.Future[Opened]) -> None:
         opening = self._openings.pop(topic, None)

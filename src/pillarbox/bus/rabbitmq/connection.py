@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiormq import Connection as Client
@@ -14,6 +14,7 @@ from yarl import URL
 from pillarbox.bus.handover import CLOSED, DISCONNECTED
 from pillarbox.bus.outcome import PublishOutcome
 from pillarbox.bus.rabbitmq.channel import PublishingChannel
+from pillarbox.bus.rabbitmq.leaving import leavable
 from pillarbox.errors import InvalidConfig
 
 _log = logging.getLogger("pillarbox.bus.rabbitmq")
@@ -23,6 +24,9 @@ _LOGIN: Final = frozenset({"user", "password"})
 _HEARTBEAT_SECONDS: Final = 5
 _CLOSE_SECONDS: Final = 2.0
 _FIRST_NUMBER: Final = 1
+
+Wrap = Callable[[asyncio.StreamReader], asyncio.StreamReader]
+"""Put something between the client and what it reads."""
 
 
 def address_of(url: str) -> URL:
@@ -62,12 +66,20 @@ def _with_login(address: URL, options: Mapping[str, Any]) -> URL:
     return address
 
 
+def free_number(client: Client) -> int:
+    """Return a number that no channel of a connection has."""
+    taken = client.channels
+    return next(number for number in itertools.count(_FIRST_NUMBER) if number not in taken)
+
+
 class Connection:
     """A connection; when its channel is closed, a new one is opened on it."""
 
-    def __init__(self, address: URL, exchange: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, address: URL, exchange: str, options: Mapping[str, Any], wrap: Wrap | None = None
+    ) -> None:
         self._transport = _Transport(
-            TLSTransportFactory() if address.scheme == "amqps" else TCPTransportFactory()
+            TLSTransportFactory() if address.scheme == "amqps" else TCPTransportFactory(), wrap
         )
         others = {name: value for name, value in options.items() if name not in _LOGIN}
         properties = {"connection_name": "pillarbox", **options.get("client_properties", {})}
@@ -87,7 +99,7 @@ class Connection:
 
     async def open(self) -> None:
         """Connect, or raise within the caller's limit."""
-        await self._client.connect()
+        await leavable(self._client.connect())
         self._client.closing.add_done_callback(self._broken)
 
     async def channel(self) -> tuple[PublishingChannel, bool]:
@@ -97,16 +109,17 @@ class Connection:
             return last, False
         if last is not None and not last.ended:
             last.end(CLOSED)
-            await last.close()
+            await leavable(last.close())
         limit = None if last is None else last.size_limit
-        taken = self._client.channels
-        number = next(number for number in itertools.count(_FIRST_NUMBER) if number not in taken)
+        number = free_number(self._client)
         made = PublishingChannel(
             self._client, number, self._transport.opened, self._exchange, limit
         )
         self._client.channels[number] = made
-        await made.open()
+        await leavable(made.open())
         self._channel = made
+        if self.ended:
+            made.end(CLOSED)
         return made, True
 
     def end(self, rest: PublishOutcome) -> None:
@@ -121,7 +134,7 @@ class Connection:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 if self._client.is_opened:
-                    await self._client.close()
+                    await leavable(self._client.close())
         except TimeoutError:
             _log.warning("rabbitmq_close_timed_out")
         finally:
@@ -137,8 +150,9 @@ class Connection:
 class _Transport(TransportFactory):
     """Connect as the client does, and keep the writer."""
 
-    def __init__(self, factory: TransportFactory) -> None:
+    def __init__(self, factory: TransportFactory, wrap: Wrap | None) -> None:
         self._factory = factory
+        self._wrap = wrap
         self._writer: asyncio.StreamWriter | None = None
 
     @property
@@ -153,7 +167,7 @@ class _Transport(TransportFactory):
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open the socket."""
         reader, self._writer = await self._factory.create(url, **kwargs)
-        return reader, self._writer
+        return (reader if self._wrap is None else self._wrap(reader)), self._writer
 
     def abort(self) -> None:
         """Close the socket at once, whatever it still holds."""

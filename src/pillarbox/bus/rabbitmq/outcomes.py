@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pillarbox.bus.rabbitmq.frames import WireMessage
 
 _PRECONDITION_FAILED: Final = 406
+_UNROUTABLE: Final = "unroutable"
 _TOO_LARGE: Final = re.compile(r"message size (\d+)\D+(\d+)")
 _TOPIC: Final = re.compile(r"access to topic '(.*)' in exchange ")
 
@@ -28,7 +29,12 @@ def too_large(size: int, limit: int) -> Refused:
 
 def unroutable(topic: str) -> Unavailable:
     """Say that no queue is bound for the routing key of a message."""
-    return Unavailable("unroutable", "no queue is bound for this routing key", topic)
+    return Unavailable(_UNROUTABLE, "no queue is bound for this routing key", topic)
+
+
+def is_unroutable(outcome: PublishOutcome) -> bool:
+    """Tell whether no queue took a message."""
+    return isinstance(outcome, Unavailable) and outcome.code == _UNROUTABLE
 
 
 def not_taken(topic: str) -> Unavailable:

@@ -14,26 +14,23 @@ from aiormq.exceptions import (
 
 from pillarbox.bus.outcome import Unavailable
 from pillarbox.bus.partition import partitions_of
+from pillarbox.bus.rabbitmq.leaving import leavable
 from pillarbox.bus.rabbitmq.outcomes import no_exchange, refused_access
 
 _Declare = Callable[[AbstractChannel], Awaitable[object]]
 
-# RabbitMQ 3.10 writes the name of a new quorum queue to disk a second later. Killed before that, it
-# loses the queue with all that it has confirmed.
-SETTLE_SECONDS: Final = 1.2
-
-_QUORUM: Final[Mapping[str, str | bool]] = {"x-queue-type": "quorum"}
+QUORUM: Final[Mapping[str, str | bool]] = {"x-queue-type": "quorum"}
 _DIFFERENCE: Final = re.compile(r"inequivalent arg '([^']+)'(?:.*current is [^']*'([^']*)')?")
 _MOST_DIFFERENCES: Final = 4
 _ONE_CONSUMER: Final = "x-single-active-consumer"
-_DEAD_LETTERS: Final = "x-dead-letter-exchange"
+DEAD_LETTERS: Final = "x-dead-letter-exchange"
 _MEANING: Final = {
     "type": "is no topic exchange: routing keys may not be heeded",
     "durable": "is not durable: a restart of the broker loses it and its events",
     "auto_delete": "is deleted with its last user, and its events with it",
     "x-queue-type": "is no quorum queue: a lost disk loses acknowledged events",
     _ONE_CONSUMER: "may have several consumers at a time: events of a key can overtake each other",
-    _DEAD_LETTERS: "names no dead-letter exchange: what consumers reject is lost, "
+    DEAD_LETTERS: "names no dead-letter exchange: what consumers reject is lost, "
     "unless a policy names one",
 }
 _UNSEEN: Final = (
@@ -66,7 +63,7 @@ class Queues:
         """Make what is missing for these topics; return the names of the queues that were made."""
         await self._create_exchange(self._exchange)
         await self._create_exchange(self._dead)
-        await self._create_queue(self._dead, _QUORUM)
+        await self._create_queue(self._dead, QUORUM)
         await self._bind(self._dead, self._dead, "#")
         made = []
         for topic in topics:
@@ -84,7 +81,7 @@ class Queues:
         said = []
         found = await self._difference(_declare_exchange(self._exchange))
         if found is not None:
-            said.append(f"exchange {self._exchange} {_meaning(found[0])}")
+            said.append(f"exchange {self._exchange} {meaning(found[0])}")
         for topic in topics:
             for queue in partitions_of(topic, self._partitions):
                 said += await self._queue_weaknesses(queue)
@@ -93,12 +90,15 @@ class Queues:
     @property
     def _arguments(self) -> dict[str, str | bool]:
         ordered = {} if self._partitions is None else {_ONE_CONSUMER: True}
-        return {**_QUORUM, _DEAD_LETTERS: self._dead, **ordered}
+        return {**QUORUM, DEAD_LETTERS: self._dead, **ordered}
 
     async def _queue_weaknesses(self, queue: str) -> list[str]:
-        """Declare a queue that is there, and learn from each refusal what is different in it."""
         if not await self._has_queue(queue):
             return []
+        return [f"queue {queue} {meaning(name)}" for name in await self._differences(queue)]
+
+    async def _differences(self, queue: str) -> list[str]:
+        """Declare a queue that is there, and learn from each refusal what is different in it."""
         said: dict[str, None] = {}
         arguments = self._arguments
         for _ in range(_MOST_DIFFERENCES):
@@ -106,8 +106,8 @@ class Queues:
             if found is None:
                 break
             name, current = found
-            if name != _DEAD_LETTERS or current is None:
-                said[f"queue {queue} {_meaning(name)}"] = None
+            if name != DEAD_LETTERS or current is None:
+                said[name] = None
             if name not in arguments:
                 break
             del arguments[name]
@@ -151,6 +151,12 @@ class Queues:
 
     async def _tell(self, declare: _Declare) -> None:
         """Ask over a channel of its own, since a refusal ends the channel."""
+        await leavable(self._ask(declare))
+
+    async def _ask(self, declare: _Declare) -> None:
+        if self._client.is_closed:
+            # Another call gave the connection up; the client itself would raise a RuntimeError.
+            raise ConnectionError("the connection was closed meanwhile")
         channel = await self._client.channel(publisher_confirms=False)
         try:
             await declare(channel)
@@ -165,5 +171,6 @@ def _declare_exchange(exchange: str) -> _Declare:
     return lambda channel: channel.exchange_declare(exchange, exchange_type="topic", durable=True)
 
 
-def _meaning(name: str) -> str:
+def meaning(name: str) -> str:
+    """Say what follows when a thing is not as it should be."""
     return _MEANING.get(name, f"is not as `pillarbox bus apply` makes it: {name}")

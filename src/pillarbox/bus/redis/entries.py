@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from pillarbox.bus.odd_text import ENCODING_ERRORS, refuse_odd_text
 from pillarbox.bus.outcome import Refused
 from pillarbox.bus.partition import partition_for
 from pillarbox.bus.redis.outcomes import too_large
@@ -23,7 +24,8 @@ _REMEMBERED: Final = 4_096
 
 _headers: Final = binary_headers("ce_")
 # A header of such a name would be taken for the body or the key.
-_OURS: Final = re.compile(r"(?:header_)*(?:data|key)")
+_ESCAPE: Final = "header_"
+_OURS: Final = re.compile(rf"(?:{_ESCAPE})*(?:data|key)")
 
 
 class Entries:
@@ -59,8 +61,8 @@ class Entries:
             fields, count = _fields(envelope, headers)
         except InvalidTopic as error:
             return Refused(error.code, str(error))
-        except UnicodeEncodeError:
-            return Refused("invalid-text", "a key or header holds a lone surrogate")
+        except ENCODING_ERRORS:
+            return refuse_odd_text(envelope)
         words += count
         if body is None:
             return b"*%d\r\n%b%b" % (words, start, fields)
@@ -80,10 +82,16 @@ class Entries:
         return b"".join(map(_bulk, words)), len(words)
 
 
+def header_of(field: str) -> str:
+    """Return the header that travels as a field of this name."""
+    return field.removeprefix(_ESCAPE) if _OURS.fullmatch(field) else field
+
+
 def _fields(envelope: MessageEnvelope, headers: Headers) -> tuple[bytes, int]:
     if envelope.headers:
         headers = [
-            (f"header_{name}" if _OURS.fullmatch(name) else name, value) for name, value in headers
+            (f"{_ESCAPE}{name}" if _OURS.fullmatch(name) else name, value)
+            for name, value in headers
         ]
     if envelope.key is not None:
         headers = [("key", envelope.key), *headers]

@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
+from pillarbox.bus.message_limit import small_limit
 from pillarbox.bus.partition import partitions_of
 from pillarbox.bus.redis.connection import reach
 from pillarbox.event.rules import REDIS, check_topic
@@ -17,7 +18,14 @@ _UNSEEN: Final = (
     "CONFIG or INFO is not allowed for this user: whether acknowledged events survive a crash "
     "could not be seen"
 )
-_SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory-policy", "min-replicas-to-write")
+_LARGEST: Final = "proto-max-bulk-len"
+_SETTINGS: Final = (
+    "appendonly",
+    "appendfsync",
+    "maxmemory-policy",
+    "min-replicas-to-write",
+    _LARGEST,
+)
 
 
 class Streams:
@@ -50,6 +58,15 @@ class Streams:
                     made.append(stream)
         return made
 
+    async def forgotten(self, topics: Sequence[str]) -> list[str]:
+        """Say which streams of these topics were trimmed, or may have been."""
+        said = []
+        for topic in topics:
+            for stream in partitions_of(check_topic(topic, REDIS), self._partitions):
+                if await self._ask("TYPE", stream) != "none":
+                    said += _of_entries(stream, await self._facts_of(stream))
+        return said
+
     async def weaknesses(self, replicas: int) -> list[str]:
         """Say what would lose acknowledged messages, as far as this user may see it."""
         try:
@@ -57,7 +74,12 @@ class Streams:
             facts = await self._facts()
         except ResponseError:
             return [_UNSEEN]
-        return [*_of_disk(settings), *_of_replicas(settings, facts, replicas)]
+        limit = int(settings[_LARGEST] or REDIS.message_max_bytes)
+        return [
+            *_of_disk(settings),
+            *_of_replicas(settings, facts, replicas),
+            *small_limit("the server", limit, REDIS.message_max_bytes),
+        ]
 
     async def _create(self, stream: str) -> None:
         # A group makes an empty stream; an entry, though deleted at once, might be read. Both steps
@@ -80,9 +102,26 @@ class Streams:
             found[name] = pair[1] if pair else ""
         return found
 
+    async def _facts_of(self, stream: str) -> Mapping[bytes, Any]:
+        await self._client.send_command("XINFO", "STREAM", stream)
+        # It shows whole entries, and a body may be no text.
+        found = await self._client.read_response(disable_decoding=True)
+        return dict(zip(found[::2], found[1::2], strict=True))
+
     async def _facts(self) -> Mapping[str, str]:
         lines = (await self._ask("INFO", "replication")).splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _of_entries(stream: str, facts: Mapping[bytes, Any]) -> list[str]:
+    oldest = facts[b"first-entry"]
+    first = oldest[0].decode() if oldest else "no entry"
+    added, kept = facts.get(b"entries-added"), facts[b"length"]
+    if added is None:
+        return [f"stream {stream} begins with {first}, and its server does not count what is gone"]
+    if added > kept:
+        return [f"stream {stream} begins with {first} and holds {kept:,} of {added:,}"]
+    return []
 
 
 def _of_disk(settings: Mapping[str, str]) -> list[str]:
