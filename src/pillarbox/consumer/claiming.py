@@ -1,0 +1,121 @@
+"""Who of a batch may be handled: not held, not known, not seen before, not stale, and claimed."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pillarbox.consumer.applied import is_stale, stand_of
+from pillarbox.consumer.batch import Batch, Books
+from pillarbox.consumer.lane import InHand
+from pillarbox.consumer.parked import PARKED, Standing
+from pillarbox.consumer.verdict import (
+    CONTENT_MISMATCH,
+    STALE,
+    Dropped,
+    KeyHeld,
+    Repeated,
+    SetAside,
+    Untouched,
+)
+from pillarbox.event.envelope import JSON_CONTENT, MessageEnvelope
+from pillarbox.event.incoming import Unreadable
+from pillarbox.inbox.inbox import SqlAlchemyInbox
+from pillarbox.inbox.message import InboxMessage
+
+_OTHER_CONTENT: Final = (
+    "another message with this id was handled before, and its content was not this"
+)
+_OLDER: Final = "its version and number are not above those that were applied of its key"
+
+
+async def sort_out(batch: Batch, items: Sequence[InHand]) -> list[InHand]:
+    """Decide about messages that are in the table, or belong behind others there; return the rest."""
+    parked, tenant_id = batch.books.parked, items[0].tenant_id
+    keys = {item.key for item in items if item.key is not None}
+    # First the messages, then their keys: of two members with the same messages, one may put them
+    # into the table meanwhile. What is found there must hold up what is behind it.
+    again = {item.message_id for item in items if item.delivery.redelivered}
+    known = await parked.known(batch.session, tenant_id, again)
+    held = await parked.held(batch.session, tenant_id, keys)
+    # A message that was never delivered before can be in the table only by its key's being held.
+    behind = {item.message_id for item in items if item.key in held} - again
+    known |= await parked.known(batch.session, tenant_id, behind)
+    for item in items:
+        if item.message_id in known:
+            batch.ends[item] = Repeated()
+        elif item.key in held:
+            batch.ends[item] = KeyHeld()
+    return [item for item in items if item not in batch.ends]
+
+
+async def claim(batch: Batch, items: Sequence[InHand], mismatched: Collection[str] = ()) -> None:
+    """Claim messages in the inbox; decide about those that are not to be handled.
+
+    Raise `ContentMismatch` for a message that is not in `mismatched` and should be.
+    """
+    wanted: dict[str, InHand] = {}
+    for item in items:
+        if isinstance(item.content, Unreadable):
+            await set_aside(batch, item, item.content.code, item.content.reason)
+        elif item.message_id in mismatched:
+            await set_aside(batch, item, CONTENT_MISMATCH, _OTHER_CONTENT)
+        elif item.message_id in wanted:
+            batch.ends[item] = Untouched()  # a second copy is looked at after the first
+        else:
+            wanted[item.message_id] = item
+    new = await _insert(batch.books, batch.session, list(wanted.values()))
+    for item in wanted.values():
+        if item in new:
+            batch.claimed.append(item)
+        else:
+            batch.ends[item] = Repeated()
+    if batch.books.config.on_stale != "apply":
+        await _refuse_stale(batch)
+
+
+async def set_aside(batch: Batch, item: InHand, reason: str, why: str) -> None:
+    """Park a message that is not tried; its key goes on."""
+    books = batch.books
+    standing = Standing(PARKED, reason, holds_key=False, attempts=item.attempts, error_message=why)
+    await books.tenants.note(batch.session, item.tenant_id)
+    await books.parked.add(batch.session, [(item, standing)], books.clock.now())
+    batch.ends[item] = SetAside(reason)
+
+
+async def _insert(books: Books, session: AsyncSession, items: Sequence[InHand]) -> set[InHand]:
+    """Claim messages with one statement, or two: only JSON can be kept as a payload."""
+    groups: dict[bool, list[tuple[InHand, MessageEnvelope]]] = {}
+    for item in items:
+        if item.envelope is not None:
+            keep = books.config.keep_payload and item.envelope.content_type == JSON_CONTENT
+            groups.setdefault(keep, []).append((item, item.envelope))
+    new: set[InHand] = set()
+    for keep, group in groups.items():
+        register = SqlAlchemyInbox(
+            session, group[0][0].tenant_id, consumer=books.consumer, keep_payload=keep
+        )
+        found = await register.claim_many([InboxMessage.of(envelope) for _, envelope in group])
+        new.update(item for item, envelope in group if envelope.event_id in found)
+    return new
+
+
+async def _refuse_stale(batch: Batch) -> None:
+    """Decide about events that are not above what was applied of their key."""
+    known = [
+        (item, item.key, item.envelope)
+        for item in batch.claimed
+        if item.envelope is not None and item.key is not None and stand_of(item.envelope)
+    ]
+    if not known:
+        return
+    keys = {key for _, key, _ in known}
+    applied = await batch.books.stands.read(batch.session, batch.claimed[0].tenant_id, keys)
+    for item, key, envelope in known:
+        stand = stand_of(envelope)
+        if stand is not None and not is_stale(envelope, applied):
+            applied[key] = stand
+        elif batch.books.config.on_stale == "drop":
+            batch.ends[item] = Dropped(_OLDER)
+        else:
+            await set_aside(batch, item, STALE, _OLDER)

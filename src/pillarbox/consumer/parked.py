@@ -1,0 +1,240 @@
+"""Messages in the table: those that wait for their time, and those that wait for a person.
+
+Of the rows of a key that hold it, the first is its head. Only a head has a time at which it is due:
+the rows behind it are out of the way until it goes. Whoever puts rows behind a head, or takes a head
+away, holds the key's lock until the commit, so that no row is left behind a head that has gone.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Row,
+    Select,
+    String,
+    Table,
+    Update,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pillarbox.consumer.identity import stored_text
+from pillarbox.consumer.lane import InHand
+from pillarbox.event.ids import IdMaker
+from pillarbox.event.payload import encode_json
+from pillarbox.event.shard import place_of
+from pillarbox.schema.tables import inbox_parked, outbox_settings, table_in
+
+WAITING: Final = "waiting"
+PARKED: Final = "parked"
+LOCK: Final = text("SELECT pg_advisory_xact_lock(:number)")
+_ERROR_LENGTH: Final = 4_000
+_CLASS_LENGTH: Final = 100
+_TOPIC_LENGTH: Final = 249
+_TEXT_LENGTH: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a message stands in the table: its state, why, and since how many attempts."""
+
+    state: str
+    reason: str
+    holds_key: bool
+    due_at: datetime | None = None
+    attempts: int = 0
+    error_class: str | None = None
+    error_message: str | None = None
+
+    def behind(self) -> "Standing":
+        """Return the same behind others of its key: it is due when they have gone."""
+        return replace(self, due_at=None) if self.holds_key else self
+
+    def values(self) -> dict[str, Any]:
+        """Return the columns of a row."""
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "holds_key": int(self.holds_key),
+            "due_at": self.due_at,
+            "attempts": self.attempts,
+            "error_class": self.error_class and self.error_class[:_CLASS_LENGTH],
+            "error_message": self.error_message and storable(self.error_message),
+        }
+
+
+def storable(words: str) -> str:
+    """Return words as every database stores them, not longer than a person reads."""
+    cut = words[:_ERROR_LENGTH].replace("\x00", "�")
+    return cut.encode("utf-8", "replace").decode("utf-8")
+
+
+def lock_number(tenant_id: str, consumer: str, key: str) -> int:
+    """Return the number of the lock that whoever adds to or takes from a key's rows holds."""
+    return place_of(tenant_id, f"{consumer}\0{key}").lock
+
+
+def holders(table: Table, tenant_id: str, consumer: str, key: Any) -> Select[Any]:
+    """Return the query for the rows that hold a key, the head first."""
+    columns = table.c
+    return (
+        select(columns.parked_id)
+        .where(columns.tenant_id == tenant_id, columns.consumer == consumer)
+        .where(columns.key == key, columns.holds_key == 1)
+        .order_by(columns.seq)
+    )
+
+
+def going_on(table: Table, tenant_id: str, consumer: str, key: str, now: datetime) -> Update:
+    """Return the statement that makes a key's head due, if it waits and has no time yet."""
+    columns = table.c
+    head = holders(table, tenant_id, consumer, key).limit(1).scalar_subquery()
+    return (
+        update(table)
+        .where(columns.tenant_id == tenant_id, columns.parked_id == head)
+        .where(columns.state == WAITING, columns.due_at.is_(None))
+        .values(due_at=now)
+    )
+
+
+class ParkedMessages:
+    """Read and write the rows of one consumer, inside the transactions of others."""
+
+    def __init__(self, consumer: str, new_id: IdMaker, schema: str | None = None) -> None:
+        self._consumer, self._new_id, self._schema = consumer, new_id, schema
+        self.table = table_in(inbox_parked, schema)
+
+    async def held(self, session: AsyncSession, tenant_id: str, keys: Collection[str]) -> set[str]:
+        """Return those keys that have a row which holds them."""
+        if not keys:
+            return set()
+        query = self._held_query(tenant_id, sorted(keys), _dialect(session))
+        return set(await session.scalars(query))
+
+    async def known(
+        self, session: AsyncSession, tenant_id: str, message_ids: Collection[str]
+    ) -> set[str]:
+        """Return those messages that have a row already."""
+        if not message_ids:
+            return set()
+        columns = self.table.c
+        query = select(columns.message_id).where(
+            columns.tenant_id == tenant_id,
+            columns.consumer == self._consumer,
+            columns.message_id.in_(message_ids),
+        )
+        return set(await session.scalars(query))
+
+    async def lock(self, session: AsyncSession, tenant_id: str, key: str) -> None:
+        """Keep others from adding to or taking from a key's rows until the commit."""
+        if _dialect(session) == "postgresql":  # SQLite has one writer at a time
+            await session.execute(LOCK, {"number": lock_number(tenant_id, self._consumer, key)})
+
+    async def add(
+        self, session: AsyncSession, rows: Sequence[tuple[InHand, Standing]], now: datetime
+    ) -> None:
+        """Insert rows in their order."""
+        if not rows:
+            return
+        values = [
+            {**self._described(item), **standing.values(), "first_at": now, "last_at": now}
+            for item, standing in rows
+        ]
+        if _dialect(session) == "sqlite":
+            await self._number(session, values)
+        await session.execute(insert(self.table), values)
+
+    async def go_on(
+        self, session: AsyncSession, tenant_id: str, key: str | None, now: datetime
+    ) -> None:
+        """Make the head of a key due if it is a waiting row that has no time yet; lock the key."""
+        if key is None:
+            return
+        await self.lock(session, tenant_id, key)
+        await session.execute(going_on(self.table, tenant_id, self._consumer, key, now))
+
+    def due(self, now: datetime, tenant_id: str | None = None) -> Select[Any]:
+        """Return the query for the next due row that nobody has, oldest time first."""
+        columns = self.table.c
+        query = (
+            select(self.table)
+            .where(columns.consumer == self._consumer, columns.state == WAITING)
+            .where(columns.due_at <= now)
+            .order_by(columns.due_at)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        return query if tenant_id is None else query.where(columns.tenant_id == tenant_id)
+
+    async def change(self, session: AsyncSession, row: Row[Any], values: Mapping[str, Any]) -> None:
+        """Change a row that is locked."""
+        await session.execute(update(self.table).where(*self._this(row)).values(**values))
+
+    async def remove(self, session: AsyncSession, row: Row[Any]) -> None:
+        """Delete a row that is locked."""
+        await session.execute(delete(self.table).where(*self._this(row)))
+
+    def _this(self, row: Row[Any]) -> Iterable[ColumnElement[bool]]:
+        columns = self.table.c
+        return columns.tenant_id == row.tenant_id, columns.parked_id == row.parked_id
+
+    def _of_key(self, tenant_id: str, key: Any) -> Iterable[ColumnElement[bool]]:
+        columns = self.table.c
+        return (
+            columns.tenant_id == tenant_id,
+            columns.consumer == self._consumer,
+            columns.key == key,
+        )
+
+    def _held_query(self, tenant_id: str, keys: Sequence[str], dialect: str) -> Select[Any]:
+        """Ask once for each key: rows behind a head may be many, and are not looked at."""
+        asked: ColumnElement[str]
+        if dialect == "postgresql":
+            values = func.unnest(literal(keys, ARRAY(String))).table_valued("key").render_derived()
+            asked = values.c.key
+        else:
+            asked = func.json_each(encode_json(list(keys))).table_valued("value").c.value
+        holder = select(1).where(*self._of_key(tenant_id, asked), self.table.c.holds_key == 1)
+        return select(asked).where(holder.exists())
+
+    async def _number(self, session: AsyncSession, values: list[dict[str, Any]]) -> None:
+        """Draw numbers where the database has no sequences."""
+        settings: Table = table_in(outbox_settings, self._schema)
+        drawn = await session.scalar(
+            update(settings)
+            .values(last_seq=settings.c.last_seq + len(values))
+            .returning(settings.c.last_seq)
+        )
+        for number, row in enumerate(values, start=drawn - len(values) + 1):
+            row["seq"] = number
+
+    def _described(self, item: InHand) -> dict[str, Any]:
+        message, envelope = item.delivery.message, item.envelope
+        return {
+            "tenant_id": item.tenant_id,
+            "parked_id": self._new_id(),
+            "consumer": self._consumer,
+            "message_id": item.message_id,
+            "topic": stored_text(message.topic, _TOPIC_LENGTH),
+            "key": item.key if item.key is not None else stored_text(message.key, _TEXT_LENGTH),
+            "event_type": envelope and stored_text(envelope.event_type, _TEXT_LENGTH),
+            "source": envelope and stored_text(envelope.source, _TEXT_LENGTH),
+            "position": f"{item.delivery.partition} {item.delivery.position}".strip(),
+            "headers": dict(message.headers),
+            "content_type": stored_text(message.content_type, _TEXT_LENGTH),
+            "body": message.body,
+        }
+
+
+def _dialect(session: AsyncSession) -> str:
+    return session.sync_session.get_bind().dialect.name

@@ -1,0 +1,34 @@
+"""What a handler may ask for instead of finishing: raised or returned, and no errors."""
+
+from datetime import timedelta
+
+from pillarbox.errors import InvalidConfig
+
+
+class Signal(Exception):
+    """A wish of a handler; whatever it wrote for this message is rolled back."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Retry(Signal):
+    """Hand the message over again after this time; its key waits, and an attempt is counted.
+
+    raise Retry(after=timedelta(seconds=30))
+    """
+
+    def __init__(self, after: timedelta, reason: str = "the handler asked to wait") -> None:
+        if after < timedelta(0):
+            raise InvalidConfig("Retry.after", "is negative", "pass a time from now on")
+        super().__init__(reason)
+        self.after = after
+
+
+class Park(Signal):
+    """Set the message aside for a person, without another try."""
+
+
+class Drop(Signal):
+    """Be done with the message without an effect; it is remembered as handled."""

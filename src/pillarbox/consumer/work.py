@@ -1,0 +1,236 @@
+"""A batch of one tenant in one transaction: claimed, handled, committed; or, failing that, in parts.
+
+At first the handlers of a batch run one after the other without savepoints. When one of them fails,
+all is rolled back and done again with a savepoint for each, and when that fails as a whole (at the
+commit, say), each message gets a transaction of its own. So a good batch costs few round trips, and
+a bad message costs only itself.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pillarbox.consumer.batch import CLAIMED, FINISHED, Batch, Books, Ends
+from pillarbox.consumer.claiming import claim, sort_out
+from pillarbox.consumer.context import Context
+from pillarbox.consumer.lane import InHand, Line
+from pillarbox.consumer.observer import Observer
+from pillarbox.consumer.routes import Prepared
+from pillarbox.consumer.signals import Drop, Park, Retry
+from pillarbox.consumer.transactions import DatabaseAway
+from pillarbox.consumer.user_code import answering_for_itself
+from pillarbox.consumer.verdict import (
+    Applied,
+    AskedToPark,
+    AskedToWait,
+    Crashed,
+    Dropped,
+    End,
+    Failed,
+    Suspected,
+    Untouched,
+)
+from pillarbox.errors import ContentMismatch, UnitOfWorkError
+from pillarbox.uow.joining import joined_transaction
+
+log = logging.getLogger("pillarbox.consumer")
+
+Handling = Callable[[Batch], Awaitable[None]]
+
+_SAVEPOINT_GONE: Final = (
+    "the handler ended the savepoint that it runs in, or left one of its own open; end what you "
+    "begin, and leave commit and rollback of ctx.session to the consumer"
+)
+
+
+class _Spoiled(Exception):
+    """A handler failed where its effects cannot be undone alone; the cause says how."""
+
+
+class Work:
+    """Do batches: between the lanes and the database."""
+
+    def __init__(self, books: Books, observer: Observer, now: Callable[[], float]) -> None:
+        self._books, self._observer, self._now = books, observer, now
+
+    async def do(self, items: Sequence[InHand], *, careful: bool = False) -> Ends:
+        """Do messages of one tenant, and say what became of each.
+
+        What is said to be applied is committed. `careful` gives each handler a savepoint at once.
+        Raise `DatabaseAway` when it is not known what became of them.
+        """
+        ends = await self.begin(items)
+        todo = [item for item in items if item not in ends]
+        if not todo:
+            return ends
+        if not careful and len(todo) > 1 and not any(item.attempts for item in todo):
+            try:
+                return ends | await self._together(todo, self._plainly)
+            except DatabaseAway:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
+                # Nothing of it is committed: it is done again, with a savepoint for each.
+                log.debug("batch_undone", extra={"error_class": type(error).__name__})
+        try:
+            return ends | await self._together(todo, self._in_savepoints)
+        except DatabaseAway:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
+            if len(todo) == 1:
+                return ends | {todo[0]: end_of(error)}
+            return ends | await self._one_by_one(todo)
+
+    async def begin(self, items: Sequence[InHand]) -> Ends:
+        """Mark what was delivered before; say which messages must not be tried now."""
+        again = [i for i in items if i.delivery.redelivered and i.envelope and not i.marked]
+        if not again:
+            return {}
+        books = self._books
+        async with books.transactions.begin(items[0].tenant_id) as session:
+            marks = await books.attempts.begin(session, again, books.clock.now())
+        ends: Ends = {
+            **dict.fromkeys(marks.suspected, Suspected()),
+            **dict.fromkeys(marks.killers, Crashed()),
+        }
+        for item in again:
+            item.marked = item not in ends
+        lines = {item.line for item in ends}
+        behind = [item for item in items if item.line in lines and item not in ends]
+        return ends | dict.fromkeys(behind, Untouched())
+
+    async def handle(self, session: AsyncSession, item: InHand) -> Batch:
+        """Claim and handle one message in a transaction that somebody else has begun.
+
+        Whoever commits it lets the batch `tell` afterwards.
+        """
+        batch = await Batch.of(self._books, session)
+        await claim(batch, [item])
+        await self._in_savepoints(batch)
+        await batch.close()
+        return batch
+
+    async def _together(self, todo: Sequence[InHand], handling: Handling) -> Ends:
+        """Do messages in one transaction; those of another content than before are set aside."""
+        mismatched: set[str] = set()
+        while True:
+            try:
+                return await self._transact(todo, handling, mismatched)
+            except ContentMismatch as found:
+                if found.message_id in mismatched:
+                    raise
+                mismatched.add(found.message_id)
+
+    async def _transact(
+        self, todo: Sequence[InHand], handling: Handling, mismatched: set[str]
+    ) -> Ends:
+        await self._books.tenants.serve(todo[0].tenant_id)
+        async with self._books.transactions.begin(todo[0].tenant_id) as session:
+            batch = await Batch.of(self._books, session)
+            await claim(batch, await sort_out(batch, todo), mismatched)
+            await handling(batch)
+            await batch.close()
+        batch.tell()
+        return batch.ends
+
+    async def _one_by_one(self, todo: Sequence[InHand]) -> Ends:
+        ends: Ends = {}
+        stopped: set[Line] = set()
+        for item in todo:
+            if item.line in stopped:
+                ends[item] = Untouched()
+                continue
+            try:
+                ends |= await self._together([item], self._in_savepoints)
+            except DatabaseAway:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
+                ends[item] = end_of(error)
+            if not isinstance(ends[item], FINISHED):
+                stopped.add(item.line)
+        return ends
+
+    async def _plainly(self, batch: Batch) -> None:
+        """Run the handlers one after the other; if one fails, all of them go."""
+        items = batch.to_handle
+        try:
+            for item in items:
+                await self._call(batch, item)
+            await batch.session.flush()
+        except Exception as error:
+            raise _Spoiled from error
+        batch.ends.update(dict.fromkeys(items, Applied()))
+
+    async def _in_savepoints(self, batch: Batch) -> None:
+        """Run each handler in a savepoint; nothing of a line goes on behind one that failed."""
+        stopped: set[Line] = set()
+        for item in batch.to_handle:
+            if item.line in stopped:
+                batch.ends[item] = Untouched()
+                continue
+            end = batch.ends[item] = await self._in_savepoint(batch, item)
+            if not isinstance(end, CLAIMED):
+                stopped.add(item.line)
+
+    async def _in_savepoint(self, batch: Batch, item: InHand) -> End:
+        tasks, told = len(batch.tasks), len(batch.told)
+        try:
+            async with batch.session.begin_nested() as nested:
+                try:
+                    await self._call(batch, item)
+                finally:
+                    session = batch.session.sync_session
+                    whole = session.get_nested_transaction() is nested.sync_transaction
+                _refuse_other_savepoints(whole)
+        except Exception as error:
+            if batch.connection.invalidated:
+                raise DatabaseAway(error) from error
+            if not whole:
+                raise _Spoiled from error
+            del batch.tasks[tasks:], batch.told[told:]
+            return end_of(error)
+        return Applied()
+
+    async def _call(self, batch: Batch, item: InHand) -> None:
+        """Call a handler, inside the transaction that units of work join."""
+        content = item.content
+        if not isinstance(content, Prepared):
+            raise TypeError("only a message that was read has a handler")
+        context = Context(
+            consumer=self._books.consumer,
+            envelope=content.envelope,
+            attempt=item.attempts + 1,
+            session=batch.session,
+        )
+        began = self._now()
+        try:
+            async with joined_transaction(batch.session):
+                with answering_for_itself():
+                    await content.handler(context)
+        finally:
+            took = timedelta(seconds=self._now() - began)
+            self._observer.handled(content.envelope.event_type, took)
+        batch.tasks += [(item, task) for task in context.tasks]
+        batch.told += context.told
+
+
+def end_of(error: BaseException) -> End:
+    """Say what a try came to that raised."""
+    match error:
+        case _Spoiled() if error.__cause__ is not None:
+            return end_of(error.__cause__)
+        case Retry():
+            return AskedToWait(error.after, error.reason)
+        case Park():
+            return AskedToPark(error.reason)
+        case Drop():
+            return Dropped(error.reason)
+        case _:
+            return Failed(type(error).__name__, str(error))
+
+
+def _refuse_other_savepoints(whole: bool) -> None:
+    if not whole:
+        raise UnitOfWorkError(_SAVEPOINT_GONE)

@@ -1,0 +1,1 @@
+"""The inbox: a message takes effect once for each tenant and consumer."""
