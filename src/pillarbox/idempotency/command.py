@@ -1,0 +1,128 @@
+"""One command in the strong mode: its claim, its effects and its answer in one transaction."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import InitVar, dataclass, field
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.util import greenlet_spawn
+
+from pillarbox.idempotency.answer import Answer
+from pillarbox.idempotency.decision import Busy, Claimed, Decision, Execute, Sighting, decide
+from pillarbox.idempotency.errors import (
+    CommandNotCommitted,
+    CommandUnknown,
+    IdempotencyError,
+)
+from pillarbox.idempotency.scope import Scope
+from pillarbox.idempotency.store import Bid, CommandStore
+from pillarbox.tenancy import Tenancy, enter_tenant
+from pillarbox.uow.outcome import is_unknown
+from pillarbox.uow.owner import CommandOwner, owner_of
+
+log = logging.getLogger(__name__)
+
+
+class ClaimLost(Exception):
+    """The handler rolled back, and meanwhile somebody else has claimed the key."""
+
+
+class _NotRecorded(Exception):
+    """The claimed row is not there any more."""
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """A request with a key, from before its dependencies run to its commit.
+
+    Units of work join the transaction of its owner meanwhile. `claim` comes first of all that it
+    writes; `commit` records the answer and makes row, effects, events and answer durable together.
+    """
+
+    store: CommandStore
+    tenancy: Tenancy
+    bind: InitVar[Engine | Connection]
+    key: str
+    fingerprint: str
+    owner: CommandOwner = field(init=False)
+    bid: Bid | None = None
+    decision: Decision | None = None
+    _claimed: Claimed = field(default_factory=Claimed)
+
+    def __post_init__(self, bind: Engine | Connection) -> None:
+        self.owner = owner_of(bind, self.restart)
+
+    @property
+    def executes(self) -> bool:
+        """Whether the key is ours, so that an answer is to be recorded."""
+        return isinstance(self.decision, Execute)
+
+    async def claim(self, tenant_id: str, principal: str, operation: str) -> Decision:
+        """Insert the key's row, and say what is to be done."""
+        bid = self.bid = Bid(Scope.of(tenant_id, principal, operation, self.key), self.fingerprint)
+        if self.store.is_busy(bid):
+            return self._decide(Busy())  # a transaction of ours would wait for the other one
+        return await greenlet_spawn(lambda: self._claim(self.owner.connection(), bid))
+
+    def restart(self, connection: Connection) -> None:
+        """Claim the key again after a rollback by the handler, which gave it up."""
+        if self.bid is None:
+            return
+        if not isinstance(self._claim(connection, self.bid), Execute):
+            raise ClaimLost
+
+    def _claim(self, connection: Connection, bid: Bid) -> Decision:
+        if self.tenancy.required:
+            enter_tenant(connection, bid.scope.tenant_id)
+            self.owner.tenant_id = bid.scope.tenant_id
+            self.store.tenants.add(bid.scope.tenant_id)
+        seen = self.store.claim(connection, bid)
+        if isinstance(seen, Claimed):
+            self._claimed = seen
+        return self._decide(seen)
+
+    def _decide(self, seen: Sighting) -> Decision:
+        self.decision = decide(seen, self.fingerprint, self.store.settings)
+        return self.decision
+
+    async def commit(self, answer: Answer | None) -> IdempotencyError | None:
+        """Record an answer and commit; say what went wrong, for then it must not be sent.
+
+        Without an answer only what the dependencies did is committed.
+        """
+        try:
+            await greenlet_spawn(self._commit, answer)
+        except _NotRecorded:
+            return CommandNotCommitted()
+        except (DBAPIError, OSError) as error:
+            log.exception("command_not_committed")
+            if is_unknown(error):
+                return CommandUnknown(self.store.settings.retry_after_seconds)
+            return CommandNotCommitted()
+        return None
+
+    def _commit(self, answer: Answer | None) -> None:
+        if answer is not None and (
+            self.bid is None
+            or not self.store.record(self.owner.connection(), self.bid, answer, self._claimed.place)
+        ):
+            raise _NotRecorded
+        self.owner.commit()
+
+
+@asynccontextmanager
+async def opened(
+    store: CommandStore, bind: Engine | Connection, tenancy: Tenancy, key: str, fingerprint: str
+) -> AsyncIterator[Command]:
+    """Open the transaction of a command; what is not committed by the end is rolled back."""
+    command = Command(store, tenancy, bind, key, fingerprint)
+    try:
+        yield command
+    finally:
+        if command.owner.is_open:
+            await asyncio.shield(asyncio.ensure_future(greenlet_spawn(command.owner.close)))
+        if command.bid is not None:
+            store.ended(command.bid)

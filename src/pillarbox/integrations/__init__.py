@@ -1,0 +1,1 @@
+"""Parts for frameworks; each imports its framework, which is an extra."""
