@@ -1,0 +1,116 @@
+"""A batch of the log in one transaction: read, applied, and the position moved with it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pillarbox.consumer.context import Context
+from pillarbox.consumer.routes import Prepared
+from pillarbox.consumer.transactions import is_away
+from pillarbox.event.incoming import Unreadable
+from pillarbox.readmodel.checkpoint import Generation
+from pillarbox.readmodel.definition import EventMethod, ModelSession, ReadModel
+from pillarbox.readmodel.handling import routes_of
+from pillarbox.readmodel.log import Entry
+from pillarbox.readmodel.parts import Parts
+from pillarbox.readmodel.writing import Queued, Writer
+from pillarbox.tenancy import enter_tenant
+
+Touched = set[tuple[str, str]]
+
+
+class UnreadableEvent(Exception):
+    """An event of the log cannot become what its method takes."""
+
+
+class FailedEntry(Exception):
+    """An event failed; the cause says how."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry.event_id)
+        self.entry = entry
+
+
+class Batch(NamedTuple):
+    """What a transaction has done: rows read, events applied, rows of the model written."""
+
+    read: int
+    events: int
+    touched: Touched
+    more: bool
+    due: bool = False
+    """Whether a held key is to be tried again."""
+
+
+NOTHING = Batch(0, 0, set(), more=False)
+
+
+class Applier:
+    """Apply the log to one generation of a model. One transaction at a time uses it."""
+
+    def __init__(self, model: ReadModel, parts: Parts, generation: Generation) -> None:
+        self._parts, self._name = parts, model.name
+        self._writer = Writer(
+            model,
+            generation.generation,
+            shadow=generation.state == "filling",
+            schema=parts.schema,
+        )
+        self._routes = routes_of(model, self._take, parts.registry, parts.rules)
+        self._queue: list[Queued] = []
+        self._touched: Touched = set()
+        self._tenant: str | None = None
+
+    async def apply(self, session: AsyncSession, entries: Sequence[Entry]) -> tuple[int, Touched]:
+        """Apply events in order; raise `FailedEntry` for the first that fails."""
+        self._queue, self._touched, self._tenant = [], set(), None
+        count = 0
+        for entry in sorted(entries, key=lambda entry: (entry.tenant_id, entry.seq)):
+            if entry.event is None:
+                continue
+            count += 1
+            try:
+                await self._one(session, entry)
+            except Exception as error:
+                if is_away(error):
+                    raise
+                raise FailedEntry(entry) from error
+        await self.flush(session)
+        return count, self._touched
+
+    async def flush(self, session: AsyncSession) -> None:
+        """Write what was answered so far."""
+        queued, self._queue = self._queue, []
+        if queued and self._tenant is not None:
+            written = await self._writer.write(session, self._tenant, queued)
+            self._touched |= {(self._tenant, row_id) for row_id in written}
+
+    async def _one(self, session: AsyncSession, entry: Entry) -> None:
+        if entry.tenant_id != self._tenant:
+            await self.flush(session)
+            await self._enter(session, entry.tenant_id)
+        if isinstance(entry.event, Unreadable):
+            raise UnreadableEvent(f"{entry.event.code}: {entry.event.reason}")
+        assert entry.event is not None  # noqa: S101 - those were left out
+        found = self._routes.resolve(entry.event)
+        if isinstance(found, Unreadable):
+            raise UnreadableEvent(f"{found.code}: {found.reason}")
+        if isinstance(found, Prepared):
+            context = Context(consumer=self._name, envelope=found.envelope, session=session)
+            await found.handler(context)
+
+    async def _enter(self, session: AsyncSession, tenant_id: str) -> None:
+        self._tenant = tenant_id
+        if self._parts.walled:
+            connection = await session.connection()
+            await connection.run_sync(enter_tenant, tenant_id)
+
+    async def _take(self, method: EventMethod, event: Any, ctx: Context) -> None:
+        at = None
+        if method.works_on_session:
+            await self.flush(ctx.session)
+            at = ModelSession(ctx.session, self._writer.table, ctx.envelope)
+        changes = await method.changes(event, ctx.envelope, at)
+        if changes:
+            self._queue.append(Queued(ctx.envelope, changes))

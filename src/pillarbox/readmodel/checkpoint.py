@@ -1,0 +1,159 @@
+"""How far a model's generations are, inside the transactions of others."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pillarbox.errors import ReadModelUnknown
+from pillarbox.readmodel.position import Position
+from pillarbox.schema.tables import readmodel, readmodel_applied, readmodel_held, table_in
+
+Source = Literal["log", "bus"]
+State = Literal["live", "filling"]
+Touched = list[list[str]]
+"""Rows by tenant and id, as texts."""
+
+
+BEGINNING: Final = Position()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One generation of a model: what it reads, and how far it is."""
+
+    name: str
+    generation: int
+    source: Source
+    state: State
+    position: Position = BEGINNING
+    first_position: int | None = None
+    target: int | None = None
+    events: int = 0
+    paused: bool = False
+    touched: tuple[tuple[str, str], ...] = ()
+
+
+class Checkpoints:
+    """Read and write the rows of models."""
+
+    def __init__(self, schema: str | None = None) -> None:
+        self._table = table_in(readmodel, schema)
+        self._applied = table_in(readmodel_applied, schema)
+        self._held = table_in(readmodel_held, schema)
+
+    async def find(
+        self, session: AsyncSession, name: str, state: State = "live", *, lock: bool = False
+    ) -> Generation | None:
+        """Return a model's generation in a state; `lock` keeps every other writer out of it."""
+        query = select(self._table).where(self._table.c.name == name, self._table.c.state == state)
+        query = query.with_for_update() if lock else query
+        row = (await session.execute(query)).mappings().one_or_none()
+        if row is None and lock:
+            # The lock may have waited for a switch, which took this row away: look with new eyes.
+            row = (await session.execute(query)).mappings().one_or_none()
+        return None if row is None else _generation(dict(row))
+
+    async def next_generation(self, session: AsyncSession, name: str) -> int:
+        """Return the number of a generation that begins now."""
+        highest = select(func.max(self._table.c.generation)).where(self._table.c.name == name)
+        return (await session.scalar(highest) or 0) + 1
+
+    async def is_live(self, session: AsyncSession, name: str, generation: int) -> bool:
+        """Tell whether a generation is live and not paused, and keep it so until the commit."""
+        columns = self._table.c
+        query = select(columns.state, columns.paused).where(*self._of(name, generation))
+        row = (await session.execute(query.with_for_update(read=True))).one_or_none()
+        return row is not None and row.state == "live" and not row.paused
+
+    async def begin(self, session: AsyncSession, new: Generation) -> None:
+        """Write a generation, unless it is there."""
+        dialect = session.sync_session.get_bind().dialect.name
+        insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
+        values = {
+            "name": new.name,
+            "generation": new.generation,
+            "source": new.source,
+            "state": new.state,
+            "position": new.position.number,
+            "gaps": new.position.to_json(),
+            "first_position": new.first_position,
+            "target": new.target,
+            "events": new.events,
+        }
+        await session.execute(insert(self._table).values(**values).on_conflict_do_nothing())
+
+    async def move(
+        self,
+        session: AsyncSession,
+        at: Generation,
+        position: Position,
+        *,
+        events: int,
+        touched: Touched,
+    ) -> None:
+        """Move a generation that this transaction has locked."""
+        await session.execute(
+            update(self._table)
+            .where(*self._of(at.name, at.generation))
+            .values(
+                position=position.number,
+                gaps=position.to_json(),
+                events=self._table.c.events + events,
+                touched=touched,
+                moved_at=func.now(),
+            )
+        )
+
+    async def switch(self, session: AsyncSession, old: Generation | None, new: Generation) -> None:
+        """Make a filling generation the live one, in the transaction that has locked both."""
+        if old is not None:
+            await session.execute(delete(self._table).where(*self._of(old.name, old.generation)))
+        await session.execute(
+            update(self._table)
+            .where(*self._of(new.name, new.generation))
+            .values(state="live", target=None, paused=int(old.paused if old else False))
+        )
+
+    async def pause(self, session: AsyncSession, name: str, *, paused: bool) -> bool:
+        """Pause or resume the live generation; return whether it was paused."""
+        live = await self.find(session, name, lock=True)
+        if live is None:
+            raise ReadModelUnknown(name)
+        await session.execute(
+            update(self._table).where(*self._of(name, live.generation)).values(paused=int(paused))
+        )
+        return live.paused
+
+    async def drop(self, session: AsyncSession, name: str, generation: int) -> None:
+        """Delete a generation with its books."""
+        await session.execute(delete(self._table).where(*self._of(name, generation)))
+        await self.tidy(session, name)
+
+    async def tidy(self, session: AsyncSession, name: str) -> None:
+        """Delete the books of generations that are gone."""
+        kept = select(self._table.c.generation).where(self._table.c.name == name)
+        for table in (self._applied, self._held):
+            await session.execute(
+                delete(table).where(table.c.name == name, table.c.generation.not_in(kept))
+            )
+
+    def _of(self, name: str, generation: int) -> tuple[ColumnElement[bool], ...]:
+        return (self._table.c.name == name, self._table.c.generation == generation)
+
+
+def _generation(row: dict[str, Any]) -> Generation:
+    return Generation(
+        name=row["name"],
+        generation=row["generation"],
+        source=row["source"],
+        state=row["state"],
+        position=Position.of(row["position"], row["gaps"]),
+        first_position=row["first_position"],
+        target=row["target"],
+        events=row["events"],
+        paused=bool(row["paused"]),
+        touched=tuple((tenant_id, row_id) for tenant_id, row_id in row["touched"]),
+    )

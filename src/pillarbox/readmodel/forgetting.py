@@ -1,0 +1,70 @@
+"""Cached rows are removed after the commit of what changed them, by whoever notices."""
+
+import logging
+from typing import Final
+
+from pillarbox.readmodel.checkpoint import Generation, Touched
+from pillarbox.readmodel.parts import Parts
+
+log = logging.getLogger("pillarbox.readmodel")
+
+# Beyond this many rows it is cheaper to let all copies of the model go.
+MOST: Final = 10_000
+
+
+class Forgetting:
+    """Know which cached rows of a model are still to be removed.
+
+    The rows of the last batch stand in the model's own row, so that another process removes them when
+    the one that committed the batch has died.
+    """
+
+    def __init__(self, model: str, parts: Parts) -> None:
+        self._model, self._parts = model, parts
+        self._rows: set[tuple[str, str]] = set()
+        self._all = False
+        self._seen: tuple[tuple[str, str], ...] = ()
+        self._generation: int | None = None
+
+    def notice(self, at: Generation) -> None:
+        """Look at a model's row as it was before a batch: somebody else may have written it."""
+        if self._parts.cache is None:
+            return
+        if at.touched != self._seen:
+            self._rows |= set(at.touched)
+            self._seen = at.touched
+        if self._generation not in (None, at.generation):
+            self._all = True
+        self._generation = at.generation
+
+    def listed(self, written: set[tuple[str, str]]) -> Touched:
+        """Return what a batch leaves in the model's row: its own rows, and those still to do."""
+        if self._parts.cache is None:
+            return []
+        rows = sorted(self._rows | written)
+        if len(rows) > MOST:
+            self._all, rows = True, []
+        self._seen = tuple(rows)
+        return [list(row) for row in rows]
+
+    def add(self, written: set[tuple[str, str]]) -> None:
+        """Take in the rows of a batch that is committed."""
+        if self._parts.cache is not None:
+            self._rows |= written
+
+    async def forget(self) -> None:
+        """Remove what is to be removed; what the cache does not take now is removed later."""
+        cache = self._parts.cache
+        if cache is None or not (self._rows or self._all):
+            return
+        try:
+            if self._all or len(self._rows) > MOST:
+                await cache.forget_all(self._model)
+            else:
+                await cache.forget(self._model, sorted(self._rows))
+        except Exception as error:  # noqa: BLE001 - a cache of any kind; the model goes on without it
+            name = type(error).__name__
+            log.warning("cache_away", extra={"model": self._model, "error_class": name})
+            self._parts.observer.cache_away(error)
+            return
+        self._rows, self._all = set(), False

@@ -1,0 +1,194 @@
+"""The outbox as a log: rows in the order of their numbers, with the snapshot that saw them."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Row, Select, Text, TextualSelect, cast, column, func, null, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pillarbox.event.attributes import Flawed
+from pillarbox.event.content import content_of
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.event.incoming import ReadingRules, Unreadable
+from pillarbox.migrations.frozen import SqlTemplate, qualifier
+from pillarbox.readmodel.position import Gap, Position, open_transactions
+from pillarbox.schema.tables import in_the_log, outbox, outbox_settings, table_in
+
+_COLUMNS: Final = (
+    "seq", "tenant_id", "id", "key", "event_type", "topic", "aggregate_type", "aggregate_id",
+    "aggregate_version", "event_number", "routing_key", "schema_id", "schema_version",
+    "occurred_at", "event_metadata", "content_type",
+)  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """One row of the log: its number and key, and its event if the model takes its type."""
+
+    seq: int
+    tenant_id: str
+    key: str
+    event_id: str
+    event: MessageEnvelope | Unreadable | None
+
+    @property
+    def line(self) -> tuple[str, str]:
+        """What keeps its order: the tenant's key."""
+        return self.tenant_id, self.key
+
+
+class LogBatch(NamedTuple):
+    """Rows by number, and the transactions that were open when they were read."""
+
+    entries: Sequence[Entry]
+    open: tuple[int, ...]
+
+
+class Beginning(NamedTuple):
+    """Where a log begins: its oldest number, whether one was ever drawn, who might add an older."""
+
+    oldest: int | None
+    drawn: bool
+    open: tuple[int, ...] = ()
+
+    def reaches(self, first: int) -> bool | None:
+        """Tell whether the log still begins with its first row; None while nobody can know."""
+        if self.oldest == first or (self.oldest is None and not self.drawn):
+            return True
+        return None if self.open else False
+
+
+class Log:
+    """Read the outbox inside the transactions of a read model."""
+
+    def __init__(
+        self, types: Sequence[str], *, schema: str | None, source: str, rules: ReadingRules
+    ) -> None:
+        self._types, self._schema = frozenset(types), schema
+        self._source, self._rules = source, rules
+        self._table = table_in(outbox, schema)
+
+    async def read(self, session: AsyncSession, after: Position, most: int) -> LogBatch:
+        """Read up to `most` rows above a position, and all that fills its gaps."""
+        dialect = session.sync_session.get_bind().dialect.name
+        types = sorted(self._types)
+        values: dict[str, Any] = {"number": after.number, "most": most}
+        if dialect == "postgresql":
+            values |= {
+                "types": types,
+                "lows": [gap.low for gap in after.gaps],
+                "highs": [gap.high for gap in after.gaps],
+            }
+        else:
+            values["types"] = json.dumps(types)
+        rows = (await session.execute(_read_statement(dialect, self._schema), values)).all()
+        snapshot = rows[0].snapshot if rows else None
+        entries = [self._entry(row) for row in rows if row.seq is not None]
+        return LogBatch(entries, open_transactions(snapshot))
+
+    async def read_key(
+        self, session: AsyncSession, line: tuple[str, str], low: int, high: int
+    ) -> Sequence[Entry]:
+        """Read the rows of one key between two numbers."""
+        columns = self._table.c
+        query = self._rows().where(
+            in_the_log(self._table),
+            columns.tenant_id == line[0],
+            columns.key == line[1],
+            columns.seq.between(low, high),
+        )
+        return [self._entry(row) for row in await session.execute(query.order_by(columns.seq))]
+
+    async def beginning(self, session: AsyncSession) -> Beginning:
+        """Look at where the log begins."""
+        numbers = select(func.min(self._table.c.seq)).where(in_the_log(self._table))
+        oldest = numbers.scalar_subquery()
+        if session.sync_session.get_bind().dialect.name == "postgresql":
+            sequence = func.to_regclass(f"{qualifier(self._schema)}outbox_seq")
+            query = select(
+                oldest,
+                cast(func.pg_current_snapshot(), Text),
+                func.pg_sequence_last_value(sequence),
+            )
+        else:
+            settings = table_in(outbox_settings, self._schema)
+            query = select(oldest, null(), func.nullif(settings.c.last_seq, 0))
+        found = (await session.execute(query)).one()
+        return Beginning(found[0], found[2] is not None, open_transactions(found[1]))
+
+    async def newest(self, session: AsyncSession) -> int:
+        """Return the highest number that is committed."""
+        numbers = select(func.max(self._table.c.seq)).where(in_the_log(self._table))
+        return await session.scalar(numbers) or 0
+
+    async def here(self, session: AsyncSession) -> Position:
+        """Return the position of everything that a repeatable-read transaction sees."""
+        newest = await self.newest(session)
+        if session.sync_session.get_bind().dialect.name != "postgresql":
+            return Position(newest)
+        snapshot = await session.scalar(select(cast(func.pg_current_snapshot(), Text)))
+        opened = open_transactions(snapshot)
+        if not opened:
+            return Position(newest)
+        columns = self._table.c
+        before = func.lag(columns.seq, 1, 0).over(order_by=columns.seq).label("before")
+        rows = select(columns.seq, before).where(in_the_log(self._table)).subquery()
+        found = await session.execute(
+            select(rows.c.before + 1, rows.c.seq - 1).where(rows.c.seq > rows.c.before + 1)
+        )
+        return Position(newest, tuple(Gap(low, high, opened) for low, high in found))
+
+    def _rows(self) -> Select[Any]:
+        columns = self._table.c
+        payload = cast(columns.payload, Text).label("payload")
+        return select(*(columns[name] for name in _COLUMNS), payload, columns.payload_bytes)
+
+    def _entry(self, row: Row[Any]) -> Entry:
+        event_id = str(row.id)
+        wanted = row.event_type in self._types
+        event = envelope_of(row, event_id, self._source, self._rules) if wanted else None
+        return Entry(row.seq, row.tenant_id, row.key, event_id, event)
+
+
+def envelope_of(
+    row: Row[Any], event_id: str, source: str, rules: ReadingRules
+) -> MessageEnvelope | Unreadable:
+    """Make the envelope that a consumer of the same event would see."""
+    body = row.payload_bytes if row.payload is None else row.payload.encode()
+    try:
+        content = content_of(body, row.content_type if body is not None else None, rules)
+    except Flawed as flawed:
+        return flawed.answer
+    return MessageEnvelope(
+        event_id=event_id,
+        event_type=row.event_type,
+        payload=content.payload,
+        data=content.data,
+        content_type=content.content_type,
+        topic=row.topic,
+        key=None if row.key == event_id else row.key,
+        tenant_id=row.tenant_id,
+        source=source,
+        occurred_at=row.occurred_at,
+        aggregate_type=row.aggregate_type,
+        aggregate_id=row.aggregate_id,
+        aggregate_version=row.aggregate_version,
+        event_number=row.event_number,
+        schema_id=row.schema_id,
+        schema_version=row.schema_version,
+        routing_key=row.routing_key,
+        headers=row.event_metadata,
+    )
+
+
+@cache
+def _read_statement(dialect: str, schema: str | None) -> TextualSelect:
+    name = f"sql/read_log_{dialect}.sql"
+    written = files("pillarbox.readmodel").joinpath(name).read_text("utf-8")
+    lines = [line for line in written.splitlines() if not line.startswith("--")]
+    filled = SqlTemplate("\n".join(lines)).substitute(schema=qualifier(schema))
+    columns = [outbox.c[name] for name in _COLUMNS]
+    content = column("payload", Text), outbox.c.payload_bytes
+    return text(filled).columns(column("snapshot", Text), *columns, *content)

@@ -1,0 +1,167 @@
+"""Make the runner and the rebuild of a read model, whatever it follows."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import Select
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+
+from pillarbox.consumer.consumer import Consumer
+from pillarbox.consumer.routes import Routes
+from pillarbox.consumer.transactions import SessionFactory
+from pillarbox.database import make_engine
+from pillarbox.errors import InvalidConfig
+from pillarbox.event.incoming import ReadingRules
+from pillarbox.event.registry import EventRegistry
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.readmodel.cache import RowCache
+from pillarbox.readmodel.config import ReadModelConfig
+from pillarbox.readmodel.definition import ReadModel
+from pillarbox.readmodel.observer import Observer
+from pillarbox.readmodel.parts import Parts
+from pillarbox.readmodel.progress import Reporter, unheard
+from pillarbox.readmodel.rebuild import LogRebuild
+from pillarbox.readmodel.runner import LogRunner
+from pillarbox.readmodel.subscription import SubscribedRebuild, SubscribedRunner
+
+MakeConsumer = Callable[[str, Routes, Sequence[str]], Consumer]
+Forgotten = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
+
+
+class Runner(Protocol):
+    """What runs a read model, whatever it follows."""
+
+    async def run_forever(self) -> None:
+        """Keep the model up to date until `stop`."""
+        ...
+
+    async def drain(self) -> None:
+        """Apply what there is and end."""
+        ...
+
+    def stop(self) -> None:
+        """Finish what is in hand and end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A subscription that a model follows."""
+
+    topics: tuple[str, ...]
+    make: MakeConsumer
+    forgotten: Forgotten
+
+    def consumer(self, name: str, routes: Routes) -> Consumer:
+        """Make a consumer of the model's topics."""
+        return self.make(name, routes, self.topics)
+
+    async def gone(self) -> Sequence[str]:
+        """Say where the broker's log does not reach the first event."""
+        return await self.forgotten(self.topics)
+
+
+class ReadModelRunner:
+    """Keep a read model up to date, in as many processes as you like, and build it again.
+
+    plans = box.read_model(RoutePlans)
+    await plans.rebuild(report=print)
+    """
+
+    def __init__(self, model: ReadModel, parts: Parts, following: Following | None) -> None:
+        self.model, self.parts = model, parts
+        self._following = following
+        self._runner: Runner = (
+            LogRunner(model, parts)
+            if following is None
+            else SubscribedRunner(model, parts, following.consumer)
+        )
+
+    @property
+    def follows_log(self) -> bool:
+        """Whether its events come straight from the outbox."""
+        return self._following is None
+
+    async def run_forever(self) -> None:
+        """Keep the model up to date until `stop`."""
+        await self._runner.run_forever()
+
+    async def drain(self) -> None:
+        """Apply what there is and end: for tests and for jobs."""
+        await self._runner.drain()
+
+    def stop(self) -> None:
+        """Finish what is in hand and end."""
+        self._runner.stop()
+
+    async def rebuild(
+        self, *, snapshot: Select[*tuple[Any, ...]] | None = None, report: Reporter = unheard
+    ) -> None:
+        """Build the model again beside its readers; a rebuild that was killed goes on."""
+        following = self._following
+        if following is None:
+            await LogRebuild(self.model, self.parts, snapshot=snapshot, report=report).run()
+            return
+        if snapshot is not None:
+            raise InvalidConfig(
+                "snapshot", "is for models that follow the log", "rebuild from the broker's log"
+            )
+        await SubscribedRebuild(
+            self.model, self.parts, following.consumer, following.gone, report=report
+        ).run()
+
+    def __repr__(self) -> str:
+        return f"<ReadModelRunner {self.model.name}>"
+
+
+def read_model_runner(
+    model: ReadModel,
+    session_factory: SessionFactory,
+    settings: CaptureSettings,
+    *,
+    topics: Sequence[str] | None,
+    make: MakeConsumer,
+    forgotten: Forgotten,
+    config: ReadModelConfig,
+    registry: EventRegistry,
+    database: str | AsyncEngine | None = None,
+    cache: RowCache | None = None,
+    observer: Observer | None = None,
+) -> ReadModelRunner:
+    """Make a runner of a model with the settings of an application.
+
+    `database` is the address by which the log is read, where the application's own role sees one tenant
+    at a time.
+    """
+    model.methods()  # refuse what cannot work at once
+    parts = Parts(
+        session_factory if database is None else _sessions(database),
+        config,
+        registry,
+        ReadingRules(tenant_required=settings.tenancy.required, limits=settings.limits),
+        observer or Observer(),
+        service=settings.service,
+        schema=settings.schema,
+        clock=settings.clock,
+        cache=cache,
+    )
+    if topics is None:
+        return ReadModelRunner(model, parts, None)
+    return ReadModelRunner(model, parts, Following(tuple(topics), make, forgotten))
+
+
+def refuse_lost_history(on_sent: str, models: Iterable[ReadModelRunner]) -> None:
+    """Refuse a projector that deletes rows which a read model has not read yet."""
+    following = [found.model.name for found in models if found.follows_log]
+    if on_sent == "delete" and following:
+        raise InvalidConfig(
+            "on_sent",
+            f"is 'delete', and the read model {following[0]!r} follows the log",
+            "keep delivered rows, or feed the model from a subscription with topics=",
+        )
+
+
+def _sessions(database: str | AsyncEngine) -> SessionFactory:
+    engine = database if isinstance(database, AsyncEngine) else make_engine(database)
+    return async_sessionmaker(engine, expire_on_commit=False)

@@ -1,0 +1,210 @@
+"""Build a read model again beside its readers: fill the shadow table, catch up, switch."""
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Select, Table, delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+
+from pillarbox.errors import InvalidConfig, ReadModelError, ReadModelUnknown, RebuildFailed
+from pillarbox.readmodel.applying import Batch, FailedEntry
+from pillarbox.readmodel.checkpoint import Checkpoints, Generation
+from pillarbox.readmodel.definition import ReadModel
+from pillarbox.readmodel.parts import Parts
+from pillarbox.readmodel.position import Position
+from pillarbox.readmodel.progress import Phase, Progress, Reporter, unheard
+from pillarbox.readmodel.runner import FIRST, LogFollower, refuse_cut
+
+log = logging.getLogger("pillarbox.readmodel")
+
+
+class LogRebuild:
+    """Build a model that follows the log again, while it is read and kept up to date.
+
+        await LogRebuild(RoutePlans(), Parts(session_factory), report=print).run()
+
+    It may be stopped and killed at any time: the next `run` goes on where the last commit ended.
+    `snapshot` is a query for the first rows, with the table's columns in any order; it stands for all events
+    that are committed when the rebuild begins.
+    """
+
+    def __init__(
+        self,
+        model: ReadModel,
+        parts: Parts,
+        *,
+        snapshot: Select[*tuple[Any, ...]] | None = None,
+        report: Reporter = unheard,
+    ) -> None:
+        self._model, self._parts, self._report = model, parts, report
+        self._snapshot = None if snapshot is None else _checked_snapshot(model, snapshot)
+        self._checkpoints = Checkpoints(parts.schema)
+        self._follower = LogFollower(model, parts, "filling")
+
+    async def run(self) -> None:
+        """Begin or go on, fill, switch, clean up."""
+        at = await self.begin()
+        began, before = time.monotonic(), at.events
+        while True:
+            batch, at = await self._fill()
+            rate = (at.events - before) / max(time.monotonic() - began, 1e-9)
+            self._tell("filling", at, rate)
+            if not batch.more:
+                break
+        await self.switch()
+        await self.clean_up()
+        self._tell("done", at, rate)
+
+    async def begin(self) -> Generation:
+        """Write the filling generation, unless one is there already; return it."""
+        while (found := await self._begun()) is None:
+            pass  # the model began to run in the same moment: this is its second generation then
+        return found
+
+    async def _begun(self) -> Generation | None:
+        name = self._model.name
+        async with self._transaction() as session:
+            live = await self._checkpoints.find(session, name, lock=True)
+            found = await self._checkpoints.find(session, name, "filling", lock=True)
+            if found is not None:
+                return found
+            await self._parts.refuse_blindness(session)
+            new = await self._first(session, live)
+            await session.execute(delete(self._model.shadow))
+            await self._checkpoints.tidy(session, name)
+            if self._snapshot is not None:
+                await self._fill_from(session, self._snapshot)
+            await self._checkpoints.begin(session, new)
+            begun = await self._checkpoints.find(session, name, "filling")
+        log.info("rebuild_begun", extra={"model": name, "generation": new.generation})
+        return begun
+
+    async def switch(self) -> None:
+        """Make the filled generation the live one, in one transaction; nobody reads half of it."""
+        async with self._parts.transactions.begin(None) as session:
+            name = self._model.name
+            live = await self._checkpoints.find(session, name, lock=True)
+            new = await self._checkpoints.find(session, name, "filling", lock=True)
+            if new is None:
+                raise ReadModelUnknown(name)
+            # The live runner waits for its row: what is left is what was committed meanwhile.
+            while (await self._step(session, new)).more:
+                new = await self._again(session)
+            await replace_rows(session, self._model.table, self._model.shadow)
+            await self._checkpoints.switch(session, live, new)
+        if self._parts.cache is not None:
+            await self._parts.cache.forget_all(name)
+        log.info("rebuild_switched", extra={"model": name, "generation": new.generation})
+
+    async def clean_up(self) -> None:
+        """Delete what is left of the old generation."""
+        async with self._parts.transactions.begin(None) as session:
+            if await self._checkpoints.find(session, self._model.name, "filling") is None:
+                await session.execute(delete(self._model.shadow))
+            await self._checkpoints.tidy(session, self._model.name)
+
+    async def abandon(self) -> None:
+        """Give up a rebuild; the live table is as it was."""
+        async with self._parts.transactions.begin(None) as session:
+            name = self._model.name
+            found = await self._checkpoints.find(session, name, "filling", lock=True)
+            if found is None:
+                return
+            await session.execute(delete(self._model.shadow))
+            await self._checkpoints.drop(session, name, found.generation)
+
+    async def _first(self, session: AsyncSession, live: Generation | None) -> Generation:
+        beginning = await self._follower.log.beginning(session)
+        first = FIRST if live is None or live.first_position is None else live.first_position
+        position = Position()
+        if self._snapshot is not None:
+            position = await self._follower.log.here(session)
+        elif self._parts.config.history == "whole":
+            refuse_cut(self._model.name, beginning, first)
+        return Generation(
+            name=self._model.name,
+            generation=await self._checkpoints.next_generation(session, self._model.name),
+            source="log",
+            state="filling",
+            position=position,
+            first_position=beginning.oldest or FIRST,
+            target=await self._follower.log.newest(session),
+        )
+
+    async def _fill(self) -> tuple[Batch, Generation]:
+        async with self._parts.transactions.begin(None) as session:
+            at = await self._again(session)
+            batch = await self._step(session, at)
+            at = await self._again(session)
+        return batch, at
+
+    async def _again(self, session: AsyncSession) -> Generation:
+        found = await self._checkpoints.find(session, self._model.name, "filling", lock=True)
+        if found is None:
+            raise ReadModelUnknown(self._model.name)  # somebody else has switched or given up
+        return found
+
+    async def _step(self, session: AsyncSession, at: Generation) -> Batch:
+        try:
+            return await self._follower.step(session, at)
+        except FailedEntry as failed:
+            entry, cause = failed.entry, failed.__cause__
+            reason = f"{type(cause).__name__}: {cause}"
+            raise RebuildFailed(at.name, entry.event_id, entry.seq, reason) from cause
+
+    async def _fill_from(self, session: AsyncSession, snapshot: Select[*tuple[Any, ...]]) -> None:
+        rows = snapshot.subquery()
+        names = [column.key for column in rows.columns]
+        columns = [rows.c[name] for name in names]
+        await session.execute(insert(self._model.shadow).from_select(names, select(*columns)))
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncSession]:
+        """Begin in one snapshot, if a query must see the same as the log's position."""
+        parts = self._parts
+        if self._snapshot is not None:
+            parts = replace(parts, session_factory=_repeatable(parts.session_factory))
+        async with parts.transactions.begin(None) as session:
+            yield session
+
+    def _tell(self, phase: Phase, at: Generation, rate: float) -> None:
+        target = max(at.target or 0, at.position.number)
+        self._report(Progress(at.name, phase, at.position.number, target, at.events, rate))
+
+
+async def replace_rows(session: AsyncSession, live: Table, shadow: Table) -> None:
+    """Replace all rows of a table by those of another; readers see the old ones until the commit."""
+    names = [column.name for column in live.columns if column.computed is None]
+    await session.execute(delete(live))
+    await session.execute(
+        insert(live).from_select(names, select(*(shadow.c[name] for name in names)))
+    )
+
+
+def _checked_snapshot(
+    model: ReadModel, snapshot: Select[*tuple[Any, ...]]
+) -> Select[*tuple[Any, ...]]:
+    names = {column.key for column in snapshot.selected_columns}
+    known = {column.key for column in model.table.columns}
+    key = {column.key for column in model.table.primary_key}
+    if not key <= names <= known:
+        raise InvalidConfig(
+            "snapshot",
+            f"has the columns {', '.join(sorted(map(str, names)))}",
+            f"select {', '.join(sorted(map(str, key)))} and other columns of {model.table.name}",
+        )
+    return snapshot
+
+
+def _repeatable(factory: Any) -> Any:
+    bind = factory.kw.get("bind") if isinstance(factory, async_sessionmaker) else None
+    if not isinstance(bind, AsyncEngine):
+        raise ReadModelError("a snapshot query needs a sessionmaker that is bound to an engine")
+    if bind.dialect.name != "postgresql":
+        return factory  # one writer at a time: nothing is committed in between
+    engine = bind.execution_options(isolation_level="REPEATABLE READ")
+    return lambda: factory(bind=engine)

@@ -1,0 +1,274 @@
+"""A read model that follows the outbox's log: batch by batch, each with its position."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+
+from pillarbox.consumer.transactions import DatabaseAway, is_away
+from pillarbox.errors import HistoryIncomplete, HistoryUndecided, ReadModelError
+from pillarbox.outbox.wakeup import Wakeup, wakeup_of
+from pillarbox.readmodel.applying import NOTHING, Applier, Batch, FailedEntry, Touched
+from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
+from pillarbox.readmodel.definition import ReadModel
+from pillarbox.readmodel.forgetting import Forgetting
+from pillarbox.readmodel.held import HeldKey, HeldKeys, delay
+from pillarbox.readmodel.log import Beginning, Entry, Log
+from pillarbox.readmodel.parts import Parts
+
+log = logging.getLogger("pillarbox.readmodel")
+
+FIRST: Final = 1
+
+
+class LogFollower:
+    """Take a generation of a model through the log, a transaction at a time; the runner's hands."""
+
+    def __init__(self, model: ReadModel, parts: Parts, state: State = "live") -> None:
+        self.model, self.parts, self.state = model, parts, state
+        self.checkpoints = Checkpoints(parts.schema)
+        self.held = HeldKeys(parts.schema)
+        self.log = Log(
+            list(model.methods()), schema=parts.schema, source=parts.service, rules=parts.rules
+        )
+        self.forgetting = Forgetting(model.name, parts)
+
+    async def turn(self) -> Batch:
+        """Apply one batch and commit it; an event that fails is held with its key.
+
+        Raise `DatabaseAway` when it is not known what became of it: the position tells.
+        """
+        began = time.monotonic()
+        try:
+            batch = await self._transact(careful=False)
+        except (DatabaseAway, ReadModelError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
+            # Nothing of it is committed: it is done again, with a savepoint for each event.
+            log.debug("batch_undone", extra={"error_class": type(error).__name__})
+            batch = await self._transact(careful=True)
+        self.forgetting.add(batch.touched)
+        await self.forgetting.forget()
+        if batch.read:
+            took = timedelta(seconds=time.monotonic() - began)
+            self.parts.observer.applied(batch.events, took)
+        return batch
+
+    async def step(self, session: AsyncSession, at: Generation, *, careful: bool = False) -> Batch:
+        """Apply one batch to a generation that this transaction has locked."""
+        most = self.parts.config.batch_size
+        found = await self.log.read(session, at.position, most)
+        position = at.position.moved([entry.seq for entry in found.entries], found.open)
+        self.parts.observer.read(len(found.entries))
+        waiting = await self.held.of(session, at)
+        entries = [entry for entry in found.entries if not _waits(entry, waiting)]
+        applier = Applier(self.model, self.parts, at)
+        apply = self._carefully if careful else _together
+        events, touched = await apply(session, at, applier, entries)
+        if position != at.position:
+            listed = self.forgetting.listed(touched)
+            await self.checkpoints.move(session, at, position, events=events, touched=listed)
+            self.parts.observer.applying(events)
+        fresh = sum(entry.seq > at.position.number for entry in found.entries)
+        now = self.parts.clock.now()
+        due = any(key.due_at <= now for key in waiting.values())
+        return Batch(len(found.entries), events, touched, more=fresh >= most, due=due)
+
+    async def locked(self, session: AsyncSession) -> Generation:
+        """Return the generation, locked; a live one that is not there begins."""
+        name, state = self.model.name, self.state
+        found = await self.checkpoints.find(session, name, state, lock=True)
+        if found is None:
+            await self.parts.refuse_blindness(session)
+            beginning = await self.log.beginning(session)
+            if self.parts.config.history == "whole":
+                refuse_cut(name, beginning, FIRST)
+            begun = Generation(
+                name=name,
+                generation=await self.checkpoints.next_generation(session, name),
+                source="log",
+                state=state,
+                first_position=beginning.oldest or FIRST,
+            )
+            await self.checkpoints.begin(session, begun)
+            found = await self.checkpoints.find(session, name, state, lock=True)
+        if found is None:
+            raise DatabaseAway(LookupError("the model's row went away"))
+        return found
+
+    async def release_due(self) -> None:
+        """Try keys again that are due."""
+        now = self.parts.clock.now()
+        async with self.parts.transactions.begin(None) as session:
+            at = await self.locked(session)
+            due = [k for k in (await self.held.of(session, at)).values() if k.due_at <= now]
+            for key in due:
+                await self._try_again(session, at, key)
+        await self.forgetting.forget()
+
+    async def _transact(self, *, careful: bool) -> Batch:
+        async with self.parts.transactions.begin(None) as session:
+            at = await self.locked(session)
+            self.forgetting.notice(at)
+            if at.paused:
+                return NOTHING
+            return await self.step(session, at, careful=careful)
+
+    async def _carefully(
+        self, session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
+    ) -> tuple[int, Touched]:
+        """Apply events one by one, each in a savepoint; what fails is held with its key."""
+        count, touched, stopped = 0, set[tuple[str, str]](), set[tuple[str, str]]()
+        for entry in entries:
+            if entry.event is None or entry.line in stopped:
+                continue
+            try:
+                async with session.begin_nested():
+                    events, written = await applier.apply(session, [entry])
+            except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
+                _refuse_away(error)
+                stopped.add(entry.line)
+                await self._hold(session, at, entry, error, attempts=1)
+            else:
+                count, touched = count + events, touched | written
+        return count, touched
+
+    async def _hold(
+        self,
+        session: AsyncSession,
+        at: Generation,
+        entry: Entry,
+        error: BaseException,
+        *,
+        attempts: int,
+    ) -> None:
+        error = (isinstance(error, FailedEntry) and error.__cause__) or error
+        config = self.parts.config
+        due = self.parts.clock.now() + delay(attempts, config.retry_delay, config.retry_delay_max)
+        await self.held.hold(session, at, entry, error, attempts=attempts, due_at=due)
+        fields = {"model": at.name, "tenant": entry.tenant_id, "event_id": entry.event_id}
+        log.error("event_held", extra={**fields, "error_class": type(error).__name__})
+        self.parts.observer.held(entry.tenant_id, entry.key, type(error).__name__)
+
+    async def _try_again(self, session: AsyncSession, at: Generation, key: HeldKey) -> None:
+        entries = await self.log.read_key(session, key.line, key.seq, at.position.number)
+        try:
+            async with session.begin_nested():
+                _, touched = await Applier(self.model, self.parts, at).apply(session, entries)
+        except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
+            _refuse_away(error)
+            failed = error.entry if isinstance(error, FailedEntry) else entries[0]
+            await self._hold(session, at, failed, error, attempts=key.attempts + 1)
+            return
+        await self.held.release(session, at, key.line)
+        self.forgetting.add(touched)
+        self.parts.observer.released(*key.line)
+
+
+class LogRunner:
+    """Run a read model that follows the log, in as many processes as you like.
+
+    runner = LogRunner(RoutePlans(), Parts(session_factory))
+    await runner.run_forever()
+    """
+
+    def __init__(self, model: ReadModel, parts: Parts) -> None:
+        self.model, self.parts = model, parts
+        self._follower = LogFollower(model, parts)
+        self._stopped, self._woken = False, asyncio.Event()
+
+    async def run_forever(self) -> None:
+        """Apply what is committed until `stop`."""
+        async with asyncio.TaskGroup() as group:
+            hearing = group.create_task(self._hear())
+            while not self._stopped:
+                self._woken.clear()
+                if not await self._look_safely() and not self._stopped:
+                    await self._rest()
+            hearing.cancel()
+
+    async def _look_safely(self) -> bool:
+        try:
+            return await self.look()
+        except DatabaseAway as error:
+            log.warning("database_away", extra={"error": str(error)})
+            self.parts.observer.database_away(error)
+        except HistoryUndecided as error:
+            log.info("history_undecided", extra={"error": str(error)})
+        return False
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.parts.config.look_every):
+                await self._woken.wait()
+
+    async def look(self) -> bool:
+        """Apply one batch and what was held; say whether there is more to do at once."""
+        batch = await self._follower.turn()
+        if batch.due:
+            await self._follower.release_due()
+        return batch.more
+
+    async def drain(self) -> None:
+        """Apply what there is and end: for tests and for jobs."""
+        while await self.look():
+            pass
+
+    def stop(self) -> None:
+        """Finish the batch in hand and end."""
+        self._stopped = True
+        self._woken.set()
+
+    async def _hear(self) -> None:
+        """Wake up when this process commits; other processes are noticed by looking."""
+        wakeup = _wakeup(self.parts.session_factory)
+        if wakeup is None:
+            return
+        with wakeup.listen() as listener:
+            while True:
+                await listener.wait()
+                self._woken.set()
+
+    def __repr__(self) -> str:
+        return f"<LogRunner {self.model.name}>"
+
+
+async def _together(
+    session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
+) -> tuple[int, Touched]:
+    del at
+    return await applier.apply(session, entries)
+
+
+def refuse_cut(name: str, beginning: Beginning, first: int) -> None:
+    """Refuse a log that does not begin with its first row.
+
+    Raise `HistoryUndecided` while an open transaction may own what is missing.
+    """
+    reaches = beginning.reaches(first)
+    if reaches is None:
+        raise HistoryUndecided(name, beginning.oldest)
+    if not reaches:
+        oldest = beginning.oldest
+        found = "it is empty" if oldest is None else f"it begins at position {oldest}"
+        raise HistoryIncomplete(name, found, "begin with a snapshot query")
+
+
+def _waits(entry: Entry, waiting: Mapping[tuple[str, str], HeldKey]) -> bool:
+    held = waiting.get(entry.line)
+    return held is not None and entry.seq >= held.seq
+
+
+def _refuse_away(error: Exception) -> None:
+    if is_away(error):
+        raise error
+
+
+def _wakeup(factory: Any) -> Wakeup | None:
+    bind = factory.kw.get("bind") if isinstance(factory, async_sessionmaker) else None
+    return wakeup_of(bind) if isinstance(bind, AsyncEngine) else None

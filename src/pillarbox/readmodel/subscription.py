@@ -1,0 +1,274 @@
+"""A read model that follows a subscription: a consumer whose handlers write its rows."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete
+
+from pillarbox.consumer.consumer import Consumer
+from pillarbox.consumer.context import Context, Task
+from pillarbox.consumer.routes import Routes
+from pillarbox.consumer.signals import Retry
+from pillarbox.consumer.transactions import DatabaseAway
+from pillarbox.errors import HistoryIncomplete, ReadModelUnknown
+from pillarbox.readmodel.cache import RowCache
+from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
+from pillarbox.readmodel.definition import EventMethod, ModelSession, ReadModel
+from pillarbox.readmodel.handling import routes_of
+from pillarbox.readmodel.parts import Parts
+from pillarbox.readmodel.progress import Progress, Reporter, unheard
+from pillarbox.readmodel.rebuild import replace_rows
+from pillarbox.readmodel.writing import Queued, Writer
+
+log = logging.getLogger("pillarbox.readmodel")
+
+MakeConsumer = Callable[[str, Routes], Consumer]
+"""Make a consumer of the model's topics under a name, with these routes."""
+
+Forgotten = Callable[[], Awaitable[Sequence[str]]]
+"""Say where the broker's log of the model's topics does not reach the first event."""
+
+FORGET: Final = "pillarbox-forget-cached"
+_CHECKED: Final = "pillarbox.readmodel_checked"
+_FIRST: Final = 1
+_WAIT: Final = timedelta(seconds=1)
+
+
+def subscriber(name: str, generation: int) -> str:
+    """Return the consumer's name of a generation: its inbox and its place at the broker."""
+    return name if generation == _FIRST else f"{name}-{generation}"
+
+
+@dataclass(slots=True)
+class Subscriber:
+    """One generation of a model, behind a consumer of its own."""
+
+    model: ReadModel
+    parts: Parts
+    generation: int
+    state: State
+    make: MakeConsumer
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the generation turned out to be paused or gone."""
+
+    def consumer(self) -> Consumer:
+        """Make the consumer."""
+        writer = Writer(
+            self.model,
+            self.generation,
+            shadow=self.state == "filling",
+            schema=self.parts.schema,
+            alone=False,
+        )
+        checkpoints = Checkpoints(self.parts.schema)
+
+        async def take(method: EventMethod, event: Any, ctx: Context) -> None:
+            await self._check(checkpoints, ctx)
+            at = None
+            if method.works_on_session:
+                at = ModelSession(ctx.session, writer.table, ctx.envelope)
+            changes = await method.changes(event, ctx.envelope, at)
+            queued = [Queued(ctx.envelope, changes)]
+            written = await writer.write(ctx.session, ctx.tenant_id, queued)
+            if written and self.parts.cache is not None and self.state == "live":
+                ctx.after_commit(FORGET, tenant_id=ctx.tenant_id, row_ids=sorted(written))
+
+        routes = routes_of(self.model, take, self.parts.registry, self.parts.rules)
+        made = self.make(subscriber(self.model.name, self.generation), routes)
+        if self.parts.cache is not None:
+            made.tasks[FORGET] = Task(FORGET, _forgetting(self.parts.cache, self.model.name))
+        return made
+
+    async def _check(self, checkpoints: Checkpoints, ctx: Context) -> None:
+        """Hold the generation as it is until the commit; once in a transaction."""
+        if self.state != "live" or ctx.session.info.get(_CHECKED) is ctx.session.get_transaction():
+            return
+        if not await checkpoints.is_live(ctx.session, self.model.name, self.generation):
+            self.moved.set()
+            raise Retry(_WAIT, "the read model is paused, or was built again")
+        ctx.session.info[_CHECKED] = ctx.session.get_transaction()
+
+
+class SubscribedRunner:
+    """Run a read model that follows a subscription, in as many processes as you like.
+
+    It is a consumer with the model's name. When the model is paused or built again, the consumer is
+    stopped, and another one begins when it may go on.
+    """
+
+    def __init__(self, model: ReadModel, parts: Parts, make: MakeConsumer) -> None:
+        self.model, self.parts = model, parts
+        self._make = make
+        self._checkpoints = Checkpoints(parts.schema)
+        self._stopped, self._woken = False, asyncio.Event()
+        self._following: Subscriber | None = None
+
+    async def run_forever(self) -> None:
+        """Take messages into the model until `stop`."""
+        while not self._stopped:
+            self._woken.clear()
+            try:
+                at = await self.begun()
+            except DatabaseAway as error:
+                log.warning("database_away", extra={"error": str(error)})
+                self.parts.observer.database_away(error)
+                at = None
+            if at is None or at.paused:
+                await self._rest()
+            else:
+                await self._follow(at)
+
+    async def drain(self) -> None:
+        """Take what there is into the model and end: for tests and for jobs."""
+        at = await self.begun()
+        if not at.paused:
+            await self._subscriber(at).consumer().drain()
+
+    def stop(self) -> None:
+        """Finish what is in hand and end."""
+        self._stopped = True
+        self._woken.set()
+        if self._following is not None:
+            self._following.moved.set()
+
+    async def begun(self) -> Generation:
+        """Return the live generation; one that is not there begins."""
+        async with self.parts.transactions.begin(None) as session:
+            found = await self._checkpoints.find(session, self.model.name)
+            if found is None:
+                begun = Generation(
+                    name=self.model.name, generation=_FIRST, source="bus", state="live"
+                )
+                await self._checkpoints.begin(session, begun)
+                found = begun
+        return found
+
+    def _subscriber(self, at: Generation) -> Subscriber:
+        return Subscriber(self.model, self.parts, at.generation, at.state, self._make)
+
+    async def _follow(self, at: Generation) -> None:
+        """Run the consumer of a generation until it is paused, gone, or we are to stop."""
+        following = self._following = self._subscriber(at)
+        consumer = following.consumer()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run_forever())
+            watching = group.create_task(self._watch(at, following, consumer))
+            await running
+            watching.cancel()
+
+    async def _watch(self, at: Generation, following: Subscriber, consumer: Consumer) -> None:
+        while not self._stopped and not following.moved.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.parts.config.look_every):
+                    await following.moved.wait()
+            with suppress(DatabaseAway):
+                found = await self.begun()
+                if found.paused or found.generation != at.generation:
+                    break
+        consumer.stop()
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.parts.config.look_every):
+                await self._woken.wait()
+
+    def __repr__(self) -> str:
+        return f"<SubscribedRunner {self.model.name}>"
+
+
+class SubscribedRebuild:
+    """Build a model again from the broker's log, by a consumer that begins with its oldest message.
+
+    The live consumer goes on meanwhile; it stands still while the new one takes the last messages.
+    """
+
+    def __init__(
+        self,
+        model: ReadModel,
+        parts: Parts,
+        make: MakeConsumer,
+        forgotten: Forgotten,
+        *,
+        report: Reporter = unheard,
+    ) -> None:
+        self._model, self._parts, self._make, self._report = model, parts, make, report
+        self._forgotten = forgotten
+        self._checkpoints = Checkpoints(parts.schema)
+
+    async def run(self) -> None:
+        """Begin or go on, fill, switch, clean up."""
+        at = await self.begin()
+        following = Subscriber(self._model, self._parts, at.generation, "filling", self._make)
+        await following.consumer().drain()
+        self._tell("filling", at)
+        paused = await self._pause(paused=True)
+        try:
+            await following.consumer().drain()
+            await self.switch(paused=paused)
+        except BaseException:
+            await self._pause(paused=paused)
+            raise
+        self._tell("done", at)
+
+    async def begin(self) -> Generation:
+        """Write the filling generation, unless one is there already; return it."""
+        name = self._model.name
+        async with self._parts.transactions.begin(None) as session:
+            found = await self._checkpoints.find(session, name, "filling")
+        if found is None:
+            await self._refuse_cut()
+        async with self._parts.transactions.begin(None) as session:
+            live = await self._checkpoints.find(session, name, lock=True)
+            found = await self._checkpoints.find(session, name, "filling", lock=True)
+            if found is not None:
+                return found
+            if live is None:
+                raise ReadModelUnknown(name)
+            await session.execute(delete(self._model.shadow))
+            new = Generation(
+                name=name, generation=live.generation + 1, source="bus", state="filling"
+            )
+            await self._checkpoints.begin(session, new)
+        return new
+
+    async def switch(self, *, paused: bool) -> None:
+        """Make the filled generation the live one, in one transaction."""
+        name = self._model.name
+        async with self._parts.transactions.begin(None) as session:
+            live = await self._checkpoints.find(session, name, lock=True)
+            new = await self._checkpoints.find(session, name, "filling", lock=True)
+            if new is None:
+                raise ReadModelUnknown(name)
+            await replace_rows(session, self._model.table, self._model.shadow)
+            await session.execute(delete(self._model.shadow))
+            await self._checkpoints.switch(session, live, new)
+            await self._checkpoints.pause(session, name, paused=paused)
+            await self._checkpoints.tidy(session, name)
+        if self._parts.cache is not None:
+            await self._parts.cache.forget_all(name)
+
+    async def _refuse_cut(self) -> None:
+        """Refuse a broker's log that does not begin with its first message."""
+        if self._parts.config.history == "whole" and (gone := await self._forgotten()):
+            remedy = "let the model follow the outbox's log"
+            raise HistoryIncomplete(self._model.name, "; ".join(gone), remedy)
+
+    async def _pause(self, *, paused: bool) -> bool:
+        """Pause or resume the live generation; return how it was."""
+        async with self._parts.transactions.begin(None) as session:
+            return await self._checkpoints.pause(session, self._model.name, paused=paused)
+
+    def _tell(self, phase: Any, at: Generation) -> None:
+        self._report(Progress(at.name, phase, 0, 0, at.events, 0.0))
+
+
+def _forgetting(cache: RowCache, model: str) -> Callable[..., Any]:
+    async def forget(tenant_id: str, row_ids: list[str]) -> None:
+        await cache.forget(model, [(tenant_id, row_id) for row_id in row_ids])
+
+    return forget

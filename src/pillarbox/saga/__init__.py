@@ -1,0 +1,1 @@
+"""Sagas: a process over several services, step by step, with a way back."""
