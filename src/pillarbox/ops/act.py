@@ -39,7 +39,7 @@ class ActLimits:
 class Done:
     """What an act did.
 
-    `audit_id` names it in `outbox_audit`; an act on many events writes one row for each batch of a
+    `audit_id` names it in `pillarbox_audit`; an act on many events writes one row for each batch of a
     tenant, and the later ones say which act they continue. `in_flight` events were left as they
     are, because their claims stayed open for as long as the act waits.
     """

@@ -22,7 +22,7 @@ class Ops:
         await ops.retry(event_id, tenant_id="acme", reason="the schema was registered")
         await ops.skip_all(EventFilter(topic="orders"), reason="the topic is retired")
 
-    Every act commits together with its row in `outbox_audit`; a call that raises has changed
+    Every act commits together with its row in `pillarbox_audit`; a call that raises has changed
     nothing, except that an act on many events keeps the batches it has committed. Acts wait for
     open claims. With `tenant_id` the operator reaches that tenant alone. It takes the rights of the
     projector's role.

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, insert
 
 from pillarbox.errors import InvalidRequest
-from pillarbox.outbox.tables import outbox_audit, table_in
+from pillarbox.schema.tables import pillarbox_audit, table_in
 
 ALL: Final = "*"
 _ACTOR_LENGTH: Final = 255
@@ -31,7 +31,7 @@ class AuditEntry:
     def write(self, connection: Connection, schema: str | None) -> None:
         """Add the row; the audit is never changed."""
         connection.execute(
-            insert(table_in(outbox_audit, schema)).values(
+            insert(table_in(pillarbox_audit, schema)).values(
                 tenant_id=self.tenant_id,
                 audit_id=self.audit_id,
                 actor=self.actor,

@@ -11,8 +11,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from pillarbox.ops.transactions import DatabaseTime
-from pillarbox.outbox.tables import outbox_claim, outbox_claim_end, outbox_lease, table_in
+from pillarbox.schema.tables import outbox_claim, outbox_claim_end, outbox_lease, table_in
+from pillarbox.schema.types import DatabaseTime
 
 
 class FirstOf(FunctionElement[int]):

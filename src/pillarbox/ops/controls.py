@@ -10,8 +10,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from pillarbox.errors import InvalidRequest, TenantMismatch
 from pillarbox.ops.act import Desk, Done
 from pillarbox.ops.audit import ALL, AuditEntry
-from pillarbox.ops.transactions import DatabaseTime, checked_tenant
-from pillarbox.outbox.tables import outbox_control
+from pillarbox.ops.transactions import checked_tenant
+from pillarbox.schema.tables import outbox_control
+from pillarbox.schema.types import DatabaseTime
 
 _TOPIC_LENGTH: Final = 249
 _LARGEST: Final = 2**31 - 1

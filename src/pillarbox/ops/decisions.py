@@ -8,8 +8,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, Select, case, delete, func, literal, null, select, update
 
 from pillarbox.outbox.release import EXPIRED, SKIPPED, Released, release_keys, troubled
-from pillarbox.outbox.tables import outbox, table_in
-from pillarbox.outbox.types import TransactionId
+from pillarbox.schema.tables import outbox, table_in
+from pillarbox.schema.types import TransactionId
 
 _SHOWN = (
     "id", "event_type", "topic", "key", "seq", "status", "retry_count", "error_class",

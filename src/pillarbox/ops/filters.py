@@ -38,9 +38,9 @@ class EventFilter:
         if self.tenant_id is not None:
             checked_tenant(self.tenant_id)
         for name in TEXTS:
-            _check_text(name, getattr(self, name))
+            check_text(name, getattr(self, name))
         for name in ("before", "after"):
-            _check_time(name, getattr(self, name))
+            check_given_time(name, getattr(self, name))
         if self.before is not None and self.after is not None and self.after >= self.before:
             raise InvalidRequest("after", "is not earlier than before", "exchange the two times")
 
@@ -94,7 +94,8 @@ class EventFilter:
         }
 
 
-def _check_text(name: str, value: str | None) -> None:
+def check_text(name: str, value: str | None) -> None:
+    """Refuse a text that no column holds."""
     if value is None:
         return
     if not value.strip():
@@ -103,7 +104,8 @@ def _check_text(name: str, value: str | None) -> None:
         raise InvalidRequest(name, "is longer than any stored one", "check it for a typing error")
 
 
-def _check_time(name: str, value: datetime | None) -> None:
+def check_given_time(name: str, value: datetime | None) -> None:
+    """Refuse a time that cannot be compared."""
     if value is None:
         return
     try:

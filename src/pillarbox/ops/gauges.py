@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
+from pillarbox.measures import MOST_TENANTS, OTHER, Sample
 from pillarbox.ops.state import State
 from pillarbox.ops.views import Overview
-from pillarbox.projector.metrics import MOST_TENANTS, OTHER, Sample
 
 
 async def read_gauges(state: State, *, tenants: int = MOST_TENANTS) -> tuple[Sample, ...]:

@@ -26,7 +26,7 @@ from pillarbox.ops.claims import claim_on, open_claims
 from pillarbox.ops.filters import EventFilter
 from pillarbox.ops.transactions import Transactions
 from pillarbox.ops.views import BlockedKey, OutboxEvent
-from pillarbox.outbox.tables import CLAIMABLE, SET_ASIDE, outbox
+from pillarbox.schema.tables import CLAIMABLE, SET_ASIDE, outbox
 
 STATES: Final = ("NEW", "PUBLISHING", "SENT", "FAILED", "DEAD")
 SEARCHED: Final = 10_000  # how many waiting events of each kind a listing looks at

@@ -17,7 +17,7 @@ from pillarbox.ops.claims import claim_on, open_claims
 from pillarbox.ops.decisions import lock_troubled
 from pillarbox.ops.filters import EventFilter
 from pillarbox.outbox.release import Released
-from pillarbox.outbox.tables import outbox
+from pillarbox.schema.tables import outbox
 
 PAGE: Final = 20_000  # how many ids are read at once: each page scans the FAILED and DEAD events
 Event = tuple[str, UUID]

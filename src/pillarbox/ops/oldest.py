@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Select, Table, literal_column, select, text, true, tuple_
 
-from pillarbox.outbox.tables import CLAIMABLE
+from pillarbox.schema.tables import CLAIMABLE
 
 
 def first_of_pairs(table: Table, shard: Any, most: int) -> Select[Any]:

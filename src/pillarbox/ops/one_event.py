@@ -12,7 +12,7 @@ from pillarbox.errors import EventInFlight, EventNotTroubled, EventUnknown, Inva
 from pillarbox.ops.act import PAUSE, Act, Desk, Done
 from pillarbox.ops.claims import OpenClaim, claim_on, open_claims
 from pillarbox.ops.decisions import lock_event
-from pillarbox.outbox.tables import outbox
+from pillarbox.schema.tables import outbox
 
 _TROUBLED: Final = ("FAILED", "DEAD")
 

@@ -23,10 +23,11 @@ from sqlalchemy import (
 )
 
 from pillarbox.ops.oldest import first_of_keys, first_of_pairs
-from pillarbox.ops.transactions import DatabaseTime, Transactions
+from pillarbox.ops.transactions import Transactions
 from pillarbox.ops.views import Counted, OldestPending
 from pillarbox.outbox.release import SKIPPED
-from pillarbox.outbox.tables import CLAIMABLE, SET_ASIDE, outbox, outbox_settings
+from pillarbox.schema.tables import CLAIMABLE, SET_ASIDE, outbox, outbox_settings
+from pillarbox.schema.types import DatabaseTime
 
 MOST_PAIRS: Final = 10_000
 

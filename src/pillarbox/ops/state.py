@@ -12,7 +12,7 @@ from pillarbox.ops import listing, pending
 from pillarbox.ops.claims import claim_on, open_claims
 from pillarbox.ops.filters import EventFilter
 from pillarbox.ops.one_event import checked_id
-from pillarbox.ops.transactions import DatabaseTime, Transactions
+from pillarbox.ops.transactions import Transactions
 from pillarbox.ops.views import (
     BlockedKey,
     Control,
@@ -24,12 +24,13 @@ from pillarbox.ops.views import (
     OutboxEvent,
     Overview,
 )
-from pillarbox.outbox.tables import (
+from pillarbox.schema.tables import (
     outbox_blocked_key,
     outbox_control,
     outbox_lease,
     outbox_member,
 )
+from pillarbox.schema.types import DatabaseTime
 
 CAP = 100_000
 LIST_LIMIT = 1000

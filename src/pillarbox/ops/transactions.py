@@ -2,42 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Table, text
 from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from pillarbox.errors import InvalidEvent, InvalidRequest, TenantMismatch
 from pillarbox.event.rules import check_identifier, check_tenant
-from pillarbox.outbox.tables import outbox_settings, table_in
-from pillarbox.outbox.types import UtcTime
+from pillarbox.schema.tables import outbox_settings, table_in
 from pillarbox.tenancy import DEFAULT_TENANT, enter_tenant
 
 T = TypeVar("T")
 # An act that was reported as done must not be lost with the database's last moments.
 _DURABLE: Final = text("SELECT set_config('synchronous_commit', 'on', true)")
-
-
-class DatabaseTime(FunctionElement[Any]):
-    """The time of the database, which alone judges leases."""
-
-    inherit_cache = True
-    type = UtcTime()
-
-
-@compiles(DatabaseTime)
-def _statement_time(element: DatabaseTime, compiler: SQLCompiler, **kw: Any) -> str:
-    del element, compiler, kw
-    return "statement_timestamp()"
-
-
-@compiles(DatabaseTime, "sqlite")
-def _sqlite_time(element: DatabaseTime, compiler: SQLCompiler, **kw: Any) -> str:
-    del element, compiler, kw
-    return "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 
 @dataclass(frozen=True, slots=True)

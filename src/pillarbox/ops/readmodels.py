@@ -1,0 +1,181 @@
+"""Operators' view of read models: how far each is; pause and resume, with an audit."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection, RowMapping, Select, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from pillarbox.errors import ReadModelUnknown
+from pillarbox.event.ids import IdMaker, id_maker
+from pillarbox.measures import Sample
+from pillarbox.ops.act import ActLimits, Desk, Done
+from pillarbox.ops.audit import ALL, AuditEntry, checked_actor, checked_reason
+from pillarbox.ops.transactions import Transactions
+from pillarbox.readmodel.position import Position
+from pillarbox.schema.tables import in_the_log, outbox, readmodel, readmodel_held
+from pillarbox.schema.types import DatabaseTime
+
+CAP: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """One generation of a read model.
+
+    `lag_events` counts rows of the log that are not applied, up to a cap of 100,000, and `lag_seconds`
+    is the age of the oldest; None for a model that follows a subscription, whose consumer knows.
+    """
+
+    name: str
+    generation: int
+    source: str
+    state: str
+    paused: bool
+    position: int
+    target: int | None
+    events: int
+    held_keys: int
+    lag_events: int | None
+    lag_seconds: float | None
+    started_at: datetime
+    moved_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    name: str
+    action: str
+    reason: str
+    paused: bool
+
+
+class ReadModelOps:
+    """Look at read models, pause and resume them.
+
+        ops = ReadModelOps(engine, actor="jane@example.com")
+        await ops.pause("route-plans", reason="the table is being moved")
+
+    Every act commits together with its row in `pillarbox_audit`. A paused model stands still in all
+    processes, its readers go on. It takes the rights of the projector's role.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        *,
+        actor: str,
+        schema: str | None = None,
+        new_id: IdMaker | None = None,
+    ) -> None:
+        self._desk = Desk(
+            Transactions(engine, schema), checked_actor(actor), ActLimits(), new_id or id_maker()
+        )
+
+    async def list(self) -> Sequence[ModelView]:
+        """Return the models that have begun, with what is being built again."""
+        return await self._desk.transactions.read(partial(_views, self._desk.transactions))
+
+    async def pause(self, name: str, *, reason: str) -> Done:
+        """Have a model stand still, after the batch in hand."""
+        return await self._set(name, "pause", reason, paused=True)
+
+    async def resume(self, name: str, *, reason: str) -> Done:
+        """Let a model go on from where it stands."""
+        return await self._set(name, "resume", reason, paused=False)
+
+    async def gauges(self) -> tuple[Sample, ...]:
+        """Return the lag of the live models under its metrics' names; for each scrape."""
+        return tuple(gauges_of(await self.list()))
+
+    async def _set(self, name: str, action: str, reason: str, *, paused: bool) -> Done:
+        change = _Change(name, action, checked_reason(reason), paused)
+        done = await self._desk.transactions.write(partial(_change, self._desk, change))
+        self._desk.wake()
+        return done
+
+
+def gauges_of(views: Sequence[ModelView]) -> Iterator[Sample]:
+    """Return the lag of live models that follow the log."""
+    live = [view for view in views if view.state == "live"]
+    for view in live:
+        if view.lag_events is not None:
+            labels = (("model", view.name),)
+            yield Sample("pillarbox_readmodel_lag_events", "gauge", view.lag_events, labels)
+    for view in live:
+        if view.lag_seconds is not None:
+            labels = (("model", view.name),)
+            yield Sample("pillarbox_readmodel_lag_seconds", "gauge", view.lag_seconds, labels)
+
+
+def _change(desk: Desk, change: _Change, connection: Connection) -> Done:
+    table = desk.transactions.table(readmodel)
+    place = (table.c.name == change.name, table.c.state == "live")
+    found = connection.execute(select(table.c.paused).where(*place).with_for_update()).one_or_none()
+    if found is None:
+        raise ReadModelUnknown(change.name)
+    affected = int(bool(found.paused) != change.paused)
+    connection.execute(update(table).where(*place).values(paused=int(change.paused)))
+    audit_id = desk.new_id()
+    subject = {"read_model": change.name, "paused": int(change.paused)}
+    AuditEntry(ALL, audit_id, desk.actor, change.action, change.reason, subject, affected).write(
+        connection, desk.schema
+    )
+    return Done(change.action, audit_id, affected)
+
+
+def _views(at: Transactions, connection: Connection) -> Sequence[ModelView]:
+    table, held = at.table(readmodel), at.table(readmodel_held)
+    query = select(table).order_by(table.c.name, table.c.generation)
+    counts = select(held.c.name, held.c.generation, func.count()).group_by(
+        held.c.name, held.c.generation
+    )
+    held_keys = {(row[0], row[1]): row[2] for row in connection.execute(counts)}
+    return [
+        _view(at, connection, row, held_keys.get((row["name"], row["generation"]), 0))
+        for row in connection.execute(query).mappings().all()
+    ]
+
+
+def _view(at: Transactions, connection: Connection, row: RowMapping, held: int) -> ModelView:
+    lag = _lag(at, connection, row) if row["source"] == "log" else (None, None)
+    return ModelView(
+        name=row["name"],
+        generation=row["generation"],
+        source=row["source"],
+        state=row["state"],
+        paused=bool(row["paused"]),
+        position=row["position"],
+        target=row["target"],
+        events=row["events"],
+        held_keys=held,
+        lag_events=lag[0],
+        lag_seconds=lag[1],
+        started_at=row["started_at"],
+        moved_at=row["moved_at"],
+    )
+
+
+def _lag(at: Transactions, connection: Connection, row: RowMapping) -> tuple[int, float]:
+    position = Position.of(row["position"], row["gaps"])
+    waiting = unapplied(at, position).limit(CAP).subquery()
+    oldest = select(func.min(waiting.c.created_at)).scalar_subquery()
+    query = select(func.count(), oldest, DatabaseTime()).select_from(waiting)
+    found = connection.execute(query).one()
+    seconds = 0.0 if found[1] is None else (found[2] - found[1]).total_seconds()
+    return found[0], max(seconds, 0.0)
+
+
+def unapplied(at: Transactions, position: Position) -> Select[Any]:
+    """Return the rows of the log that a position does not cover."""
+    table = at.table(outbox)
+    columns = table.c
+    late = [columns.seq.between(gap.low, gap.high) for gap in position.gaps]
+    return (
+        select(columns.seq, columns.created_at)
+        .where(in_the_log(table), or_(columns.seq > position.number, *late))
+        .order_by(columns.seq)
+    )
