@@ -136,6 +136,9 @@ class Pulsar(Broker):
             "brokerDeduplicationEnabled": "true",
             "journalSyncData": "true",
             "journalMaxGroupWaitMSec": 1,
+            # What is written together goes out in one call: of an entry in two calls a kill leaves
+            # one half, the bookie replays it as a whole, and its topic cannot be opened any more.
+            "journalWriteBufferSizeKB": 2048,
             "diskUsageThreshold": 0.99,
             "diskUsageWarnThreshold": 0.99,
             "brokerDeleteInactiveTopicsEnabled": "false",
@@ -168,6 +171,7 @@ class Pulsar(Broker):
         key = base64.b64encode(_signing_key(login)).decode()
         return {
             "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
             "authenticationProviders": f"{_PROVIDERS}.AuthenticationProviderToken",
             "tokenSecretKey": f"data:;base64,{key}",
             "superUserRoles": login.user,
@@ -190,6 +194,9 @@ class Pulsar(Broker):
         try:
             clusters = json.loads(self._get("/admin/v2/clusters"))
             if self._cluster not in clusters or self._get("/admin/v2/brokers/health") != b"ok":
+                return None
+            # After a kill the broker is well before it knows its bookie, and can open no topic.
+            if not json.loads(self._get("/admin/v2/bookies/all"))["bookies"]:
                 return None
         except (http.client.HTTPException, json.JSONDecodeError):
             return None

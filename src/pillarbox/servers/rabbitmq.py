@@ -3,14 +3,18 @@
 import base64
 import hashlib
 import json
+import os
 import re
 import secrets
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from pillarbox.servers.broker import Broker, Login
 from pillarbox.servers.custody import Command
+from pillarbox.servers.errors import ServerFailed
 from pillarbox.servers.locate import find_rabbitmq
 from pillarbox.servers.ports import LOOPBACK
 from pillarbox.servers.tls import TlsFiles
@@ -20,6 +24,7 @@ _HELLO: Final = b"AMQP\x00\x00\x09\x01"
 _FRAME_END: Final = b"\xce"
 _HEADER: Final = 7
 _SALT: Final = 4
+_CONTROL_SECONDS: Final = 30.0
 _TCP: Final = "listeners.tcp.1 = {host}:{port}\n"
 _TLS: Final = """\
 listeners.tcp = none
@@ -33,7 +38,10 @@ ssl_options.fail_if_no_peer_cert = {needs_client}
 
 
 class RabbitMq(Broker):
-    """RabbitMQ with the user guest or the one of a login, without plugins."""
+    """RabbitMQ with the user guest or the one of a login, without plugins.
+
+    Settings are those of `rabbitmq.conf` and win over ours.
+    """
 
     name = "rabbitmq"
     port_names = ("client", "distribution", "mapper")
@@ -43,12 +51,14 @@ class RabbitMq(Broker):
     def __init__(
         self,
         *,
+        settings: Mapping[str, str | float] | None = None,
         folder: Path | None = None,
         port: int | None = None,
         tls: TlsFiles | None = None,
         login: Login | None = None,
     ) -> None:
         super().__init__(folder=folder, port=port, tls=tls, login=login)
+        self._settings = dict(settings or {})
         # The data folder carries the node's name, so a kept folder needs the same name again.
         self._node = "pillarbox" if folder else f"pillarbox-{secrets.token_hex(8)}"
         self._script = Path()
@@ -59,6 +69,34 @@ class RabbitMq(Broker):
         login = self._login or Login("guest", "guest")
         user, password = quote(login.user, safe=""), quote(login.password, safe="")
         return f"{'amqps' if self._tls else 'amqp'}://{user}:{password}@{LOOPBACK}:{self.port}/"
+
+    def control(self, *command: str) -> str:
+        """Run `rabbitmqctl` against this node; return what it says.
+
+        server.control("set_policy", "full", "^orders$", '{"max-length": 0}')
+        """
+        try:
+            ran = subprocess.run(
+                (self._script.with_name("rabbitmqctl"), "-q", "-n", self._node_name, *command),
+                env={"PATH": os.environ.get("PATH", ""), **self._mapping},
+                capture_output=True,
+                text=True,
+                timeout=_CONTROL_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            said = getattr(error, "stderr", None) or error
+            raise ServerFailed(self.name, f"did not `rabbitmqctl {command[0]}`: {said}") from error
+        return ran.stdout
+
+    @property
+    def _node_name(self) -> str:
+        return f"{self._node}@localhost"
+
+    @property
+    def _mapping(self) -> dict[str, str]:
+        """How the node is found: by a mapper and a secret of its own."""
+        return {"HOME": str(self.folder), "ERL_EPMD_PORT": str(self._ports["mapper"])}
 
     def _locate(self) -> None:
         self._script = find_rabbitmq()
@@ -79,6 +117,7 @@ class RabbitMq(Broker):
             users = self.folder / "users.json"
             users.write_text(json.dumps(_definitions(self._login)), encoding="utf-8")
             config += f"load_definitions = {users}\n"
+        config += "".join(f"{name} = {value}\n" for name, value in self._settings.items())
         (self.folder / "rabbitmq.conf").write_text(config, encoding="utf-8")
         (self.folder / "plugins").write_text("[].\n", encoding="ascii")
 
@@ -87,10 +126,9 @@ class RabbitMq(Broker):
         return Command(
             (self._script,),
             env={
-                "HOME": str(folder),
-                "RABBITMQ_NODENAME": f"{self._node}@localhost",
+                **self._mapping,
+                "RABBITMQ_NODENAME": self._node_name,
                 "RABBITMQ_DIST_PORT": str(self._ports["distribution"]),
-                "ERL_EPMD_PORT": str(self._ports["mapper"]),
                 "ERL_EPMD_ADDRESS": LOOPBACK,
                 "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
                 "RABBITMQ_LOG_BASE": str(folder / "log"),

@@ -78,6 +78,10 @@ class Line(Protocol):
         """Let messages pass and their answers vanish."""
         ...
 
+    def cut_after(self, count: int) -> None:
+        """Break the line, once, when so many further bytes have gone to the broker."""
+        ...
+
     def mend(self) -> None:
         """Let everything pass again."""
         ...
@@ -85,12 +89,12 @@ class Line(Protocol):
 
 @runtime_checkable
 class LosesAnswers(Protocol):
-    """The power to lose a broker's answers."""
+    """The power to lose a broker's answers, and the line to it."""
 
     def behind_a_line(
         self, *, limit: timedelta
     ) -> AbstractAsyncContextManager[tuple[MessageBus, Line]]:
-        """Make a bus whose line to the broker can lose answers."""
+        """Make a bus whose line to the broker can lose answers and break."""
         ...
 
 

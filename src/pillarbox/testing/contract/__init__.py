@@ -3,11 +3,12 @@
 from pillarbox.testing.contract.content import ContentContract
 from pillarbox.testing.contract.failures import FailureContract
 from pillarbox.testing.contract.life import LifeContract
+from pillarbox.testing.contract.lines import LineContract
 from pillarbox.testing.contract.order import OrderContract
 from pillarbox.testing.contract.outages import BusOutageContract
 
 
-class BusContract(OrderContract, ContentContract, FailureContract, LifeContract):
+class BusContract(OrderContract, ContentContract, FailureContract, LineContract, LifeContract):
     """Hold a bus to the contract of `MessageBus`, on its real broker.
 
         class TestMyBus(BusContract):

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from pillarbox.bus.message_bus import MessageBus
-from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused
+from pillarbox.bus.outcome import Accepted, PublishOutcome, Refused, Unavailable
 from pillarbox.event.envelope import MessageEnvelope
-from pillarbox.testing.messages import message
+from pillarbox.testing.messages import ids, message
 from pillarbox.testing.rig import BusRig
 
 SHORT: Final = timedelta(seconds=3)
@@ -29,6 +29,13 @@ class BusCase:
     async def bus(self, rig: BusRig) -> AsyncIterator[MessageBus]:
         """A bus that has not started."""
         made = rig.bus()
+        yield made
+        await made.close()
+
+    @pytest_asyncio.fixture
+    async def hurried(self, rig: BusRig) -> AsyncIterator[MessageBus]:
+        """A bus with a short limit, that has not started."""
+        made = rig.bus(limit=SHORT)
         yield made
         await made.close()
 
@@ -54,3 +61,18 @@ async def accepted_again(bus: MessageBus, topic: str) -> None:
                 await asyncio.sleep(_PAUSE)
     except TimeoutError:
         pytest.fail(f"no message was accepted again within {RECOVERY:.0f} s")
+
+
+async def assert_said_what_is_stored(
+    rig: BusRig,
+    topic: str,
+    batches: Sequence[Sequence[MessageEnvelope]],
+    outcomes: Sequence[Sequence[PublishOutcome]],
+) -> None:
+    """Hold a bus to its words: what it accepted is stored, what it refused or could not take is not."""
+    stored = set(ids(await rig.read(topic)))
+    for batch, said in zip(batches, outcomes, strict=True):
+        assert set(ids(accepted(batch, said))) <= stored
+        answers = zip(batch, said, strict=True)
+        untaken = [sent for sent, outcome in answers if isinstance(outcome, Refused | Unavailable)]
+        assert not stored.intersection(ids(untaken))

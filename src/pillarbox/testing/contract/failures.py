@@ -11,7 +11,7 @@ from pillarbox.bus.outcome import ACCEPTED, Accepted, Refused, Unavailable, Unkn
 from pillarbox.errors import BusUnreachable
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.testing.contract.case import SHORT, SLACK, BusCase, accepted, accepted_again, blamed
-from pillarbox.testing.contract.powers import forbidding, losing, refusing, unreachable
+from pillarbox.testing.contract.powers import forbidding, refusing, unreachable
 from pillarbox.testing.messages import ids, kinds, message, new_topic
 from pillarbox.testing.rig import BusRig
 
@@ -101,9 +101,9 @@ class FailureContract(BusCase):
             assert later.event_id not in stored
 
     async def test_a_closed_topic_is_unavailable_by_its_name_until_it_opens(
-        self, rig: BusRig, bus: MessageBus
+        self, rig: BusRig, hurried: MessageBus
     ) -> None:
-        broker = forbidding(rig)
+        broker, bus = forbidding(rig), hurried
         closed, other = new_topic(), new_topic()
         assert await bus.publish([message(closed), message(other)]) == [ACCEPTED] * 2
 
@@ -114,32 +114,12 @@ class FailureContract(BusCase):
         await broker.permit(closed)
         await accepted_again(bus, closed)
 
-        unavailable = [found for found in during if isinstance(found, Unavailable)]
-        assert set(kinds(during)) <= {"Unavailable", "Unknown"}
+        # The first call may have begun on a connection that was cut for it; the second one knows.
+        answers = [*during, beside[0]]
+        unavailable = [found for found in answers if isinstance(found, Unavailable)]
+        assert set(kinds(answers)) <= {"Unavailable", "Unknown"}
         assert {found.topic for found in unavailable} == {closed}
         assert not isinstance(beside[1], Unavailable | Refused)
-
-    async def test_a_lost_answer_is_unknown_in_time_and_the_message_may_be_stored(
-        self, rig: BusRig
-    ) -> None:
-        broker, topic = losing(rig), new_topic()
-        async with broker.behind_a_line(limit=SHORT) as (bus, line):
-            assert await bus.publish([message(topic)]) == [ACCEPTED]
-            line.lose_answers()
-            lost = message(topic)
-            begun = time.monotonic()
-
-            outcomes = await bus.publish([lost])
-            took = time.monotonic() - begun
-            line.mend()
-            await accepted_again(bus, topic)
-            again = await bus.publish([lost])
-
-        assert kinds(outcomes) == ["Unknown"]
-        assert took <= SHORT.total_seconds() + SLACK
-        assert again == [ACCEPTED]
-        copies = ids(await rig.read(topic)).count(lost.event_id)
-        assert copies == 1 if bus.capabilities.deduplicates else copies >= 1
 
     async def test_a_bus_that_nobody_answers_says_so_in_time(self, rig: BusRig) -> None:
         bus, begun = unreachable(rig).unreachable_bus(limit=SHORT), time.monotonic()

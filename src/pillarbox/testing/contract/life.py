@@ -1,13 +1,15 @@
 """The life of a bus: start, apply, overlapping and cancelled calls, close."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+import pytest
+
 from pillarbox.bus.message_bus import MessageBus
-from pillarbox.bus.outcome import ACCEPTED, PublishOutcome
-from pillarbox.testing.contract.case import BusCase
+from pillarbox.bus.outcome import ACCEPTED
+from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.testing.contract.case import BusCase, assert_said_what_is_stored
 from pillarbox.testing.messages import kinds, message, new_topic
 from pillarbox.testing.rig import BusRig
 
@@ -62,7 +64,7 @@ class LifeContract(BusCase):
     async def test_a_cancelled_call_leaves_a_bus_that_works(self, bus: MessageBus) -> None:
         topic = new_topic()
         await bus.apply([topic])
-        calls = under_way(bus, topic)
+        calls = [asyncio.ensure_future(bus.publish(batch)) for batch in many_batches(topic)]
         await asyncio.sleep(0)
 
         for call in calls:
@@ -73,13 +75,16 @@ class LifeContract(BusCase):
         assert all(isinstance(end, asyncio.CancelledError | list | tuple) for end in ended)
         assert outcomes == [ACCEPTED]
 
-    async def test_closing_while_messages_are_under_way_answers_every_call(
-        self, bus: MessageBus
+    @pytest.mark.parametrize("turns", [1, 20])
+    async def test_closing_while_messages_are_under_way_answers_every_call_and_truly(
+        self, rig: BusRig, bus: MessageBus, turns: int
     ) -> None:
         topic = new_topic()
         await bus.apply([topic])
-        calls = under_way(bus, topic)
-        await asyncio.sleep(0)
+        batches = many_batches(topic)
+        calls = [asyncio.ensure_future(bus.publish(batch)) for batch in batches]
+        for _ in range(turns):
+            await asyncio.sleep(0)
 
         await bus.close()
         outcomes = await asyncio.gather(*calls)
@@ -87,6 +92,7 @@ class LifeContract(BusCase):
         assert [len(answers) for answers in outcomes] == [_MANY] * _CALLS
         said = {kind for answers in outcomes for kind in kinds(answers)}
         assert said <= {"Accepted", "Unknown", "Unavailable"}
+        await assert_said_what_is_stored(rig, topic, batches, outcomes)
 
     async def test_close_is_safe_to_repeat_and_without_a_start(self, rig: BusRig) -> None:
         bus = rig.bus()
@@ -95,9 +101,6 @@ class LifeContract(BusCase):
         await bus.close()
 
 
-def under_way(bus: MessageBus, topic: str) -> list[asyncio.Future[Sequence[PublishOutcome]]]:
-    """Begin a few calls of many messages."""
-    return [
-        asyncio.ensure_future(bus.publish([message(topic, n) for n in range(_MANY)]))
-        for _ in range(_CALLS)
-    ]
+def many_batches(topic: str) -> list[list[MessageEnvelope]]:
+    """Make the messages of a few calls."""
+    return [[message(topic, n) for n in range(_MANY)] for _ in range(_CALLS)]

@@ -6,7 +6,7 @@ import pytest
 
 from pillarbox.testing.rig import Binding, Stored
 
-_NEEDED: Final = "the official package reads the events: pip install 'cloudevents>=2'"
+_NEEDED: Final = "the official package reads the events: pip install 'pillarbox[testing]'"
 
 
 def event_of(stored: Stored, binding: Binding) -> Any:
