@@ -10,11 +10,11 @@ help:  ## List the targets
 setup:
 	@scripts/setup
 
-demo: setup  ## Run the main job on embedded real servers (PILLARBOX_DEMO_SECONDS=30 ends by itself)
-	@$(PYTHON_IN_VENV) -m examples.demo
+demo:  ## Run the shop on embedded real servers (PILLARBOX_DEMO_SECONDS=30 ends by itself)
+	@started=$$(date +%s); scripts/setup && PILLARBOX_DEMO_STARTED=$$started $(PYTHON_IN_VENV) -m examples.demo
 
 test: setup  ## Run the tests on the servers that are here
-	@$(PYTHON_IN_VENV) -m pytest -m "not faults" $(ARGS)
+	@$(PYTHON_IN_VENV) -m pytest -m "not faults" -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-faults: setup  ## Run the kill loops
 	@$(PYTHON_IN_VENV) -m pytest -m faults $(ARGS)

@@ -1,34 +1,55 @@
 """Pillarbox: the one object that holds settings and makes the parts."""
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
 from pillarbox.bus.connect import bus_from_url
 from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.subscription import Subscription, SubscriptionRequest, forgotten_by
+from pillarbox.consumer.config import ConsumerConfig
+from pillarbox.consumer.consumer import Consumer
+from pillarbox.consumer.observer import Observer as ConsumerObserver
+from pillarbox.consumer.routes import Routes
 from pillarbox.database import make_engine, shown
 from pillarbox.errors import DatabaseUnreachable, InvalidConfig
 from pillarbox.event.encoders import DEFAULT_ENCODERS, DEFAULT_LIMITS, Encoders, PayloadLimits
+from pillarbox.event.incoming import Identify, ProvenTenant, ReadingRules
 from pillarbox.event.registry import EventRegistry
-from pillarbox.outbox.notify import Notifier
+from pillarbox.extras import import_with_extra
+from pillarbox.idempotency.cleanup import Cleanup
+from pillarbox.idempotency.observer import Observer as CommandObserver
+from pillarbox.idempotency.settings import IdempotencySettings
+from pillarbox.idempotency.stores import store_for
 from pillarbox.outbox.routing import RoutingPolicy
-from pillarbox.outbox.schema.start_up import start_up_check
 from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.outbox.targets import sync_connection
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.projector import OutboxProjector
+from pillarbox.readmodel.config import ReadModelConfig
+from pillarbox.readmodel.definition import ReadModel
+from pillarbox.readmodel.making import ReadModelRunner, read_model_runner, refuse_lost_history
+from pillarbox.saga.definition import Saga
+from pillarbox.saga.observer import SagaObserver
+from pillarbox.saga.registration import Sagas
+from pillarbox.schema.start_up import start_up_check
 from pillarbox.tenancy import Tenancy, TenantResolver
 from pillarbox.uow.hook import collect_events
+from pillarbox.uow.joining import joining_session
 from pillarbox.uow.repository import RepositoryFactory
 from pillarbox.uow.unit_of_work import SQLAlchemyUnitOfWork
+from pillarbox.workers import Worker, cleaned_up, run_beside, told_of_commits
 
 log = logging.getLogger(__name__)
 
+SagaClass = TypeVar("SagaClass", bound=type[Saga])
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
@@ -73,11 +94,19 @@ class Pillarbox:
         )
         self.engine = _engine(database)
         self._bus = bus or env.get("PILLARBOX_BUS_URL") or None
-        self._environ = env
+        self.environ = env
         self.registry = EventRegistry()
         self.session_factory = async_sessionmaker(self.engine, expire_on_commit=False)
         collect_events(self.session_factory, settings=self.settings)
+        self.consumers: dict[str, Consumer] = {}
+        self.read_models: dict[str, ReadModelRunner] = {}
+        self.sagas = Sagas(self.consumer, self.registry, self.settings)
         self._repositories: dict[type[Any], RepositoryFactory] = {}
+        self._cleanups: list[Cleanup] = []
+        self.is_lent = False
+        """Whether a test has it: then nothing is started beside the application."""
+        self.at_work: Sequence[Worker] = ()
+        """What runs beside the application now."""
         self._allow_unsafe_role = allow_unsafe_role
 
     @classmethod
@@ -98,8 +127,11 @@ class Pillarbox:
         return cls(database, bus, service=service, environ=env, **options)
 
     async def session(self) -> AsyncIterator[AsyncSession]:
-        """Yield a session that records events: a dependency for FastAPI's `Depends`."""
-        async with self.session_factory() as session:
+        """Yield a session that records events: a dependency for FastAPI's `Depends`.
+
+        In an idempotent route it joins the transaction of the route, as a unit of work does.
+        """
+        async with joining_session(self.session_factory) as session:
             yield session
 
     async def uow(self) -> AsyncIterator[SQLAlchemyUnitOfWork]:
@@ -117,6 +149,38 @@ class Pillarbox:
             raise InvalidConfig(
                 f"repository of {kind.__name__}", "is registered already", "register one only"
             )
+
+    def idempotent_route(
+        self,
+        *,
+        principal: Callable[[Any], object],
+        settings: IdempotencySettings | None = None,
+        observer: CommandObserver | None = None,
+        **options: Any,
+    ) -> type[Any]:
+        """Make a FastAPI route class whose commands take effect once for each Idempotency-Key.
+
+            router = APIRouter(route_class=box.idempotent_route(principal=lambda r: r.state.user_id))
+
+        `principal` names the caller, after the route's dependencies have run. Options are those of
+        `IdempotencySettings`, or pass `settings`.
+        """
+        policy = replace(settings or IdempotencySettings(), **options)
+        schema = self.settings.schema
+        store = store_for(
+            self.engine.dialect.name, policy, schema=schema, clock=self.settings.clock
+        )
+        found = import_with_extra("pillarbox.idempotency.fastapi", "idempotent_route", "fastapi")
+        tenancy, heard = self.settings.tenancy, observer or CommandObserver()
+        parts = found.RouteParts(self._bind, store, tenancy, principal, heard)
+        self._cleanups.append(Cleanup(self.engine, store, tenancy.required, heard))
+        route: type[Any] = found.idempotent_route(parts)
+        return route
+
+    @property
+    def has_bus(self) -> bool:
+        """Whether a bus was named."""
+        return self._bus is not None
 
     @property
     def bus(self) -> MessageBus:
@@ -138,67 +202,178 @@ class Pillarbox:
         **options: Any,
     ) -> OutboxProjector:
         """Make a projector for this service's database and bus."""
+        config = config or OutboxProjectorConfig.from_env(self.environ)
+        refuse_lost_history(config.on_sent, self.read_models.values())
         return OutboxProjector(
             self.session_factory,
             self.bus,
             tenant_id,
-            config or OutboxProjectorConfig.from_env(self._environ),
+            config,
             service=self.settings.service,
             schema=self.settings.schema,
             **options,
         )
 
-    def lifespan(self, *, projector: bool = False) -> Lifespan:
+    def consumer(
+        self,
+        name: str,
+        topics: Sequence[str],
+        *,
+        config: ConsumerConfig | None = None,
+        ignore_unknown: bool = False,
+        identify: Identify | None = None,
+        proven_tenant: ProvenTenant | None = None,
+        strict_json: bool = True,
+        observer: ConsumerObserver | None = None,
+    ) -> Consumer:
+        """Make a consumer of topics; it runs with `pillarbox consumer run` or `running`.
+
+        A message of a type without a handler is parked, or passed over with `ignore_unknown`.
+        `identify` makes ids for producers that send none, `proven_tenant` says which tenant a
+        message's way proves, and `strict_json=False` takes JSON in which a key comes twice.
+        """
+        rules = ReadingRules(
+            tenant_required=self.settings.tenancy.required,
+            proven_tenant=proven_tenant,
+            strict=strict_json,
+            limits=self.settings.limits,
+        )
+        routes = Routes(
+            self.registry, identify=identify, rules=rules, ignore_unknown=ignore_unknown
+        )
+        made = self._consumer(name, routes, topics, config, observer)
+        if self.consumers.setdefault(name, made) is not made:
+            raise InvalidConfig(
+                f"consumer {name!r}", "is there already", "give each consumer a name of its own"
+            )
+        return made
+
+    def _consumer(
+        self,
+        name: str,
+        routes: Routes,
+        topics: Sequence[str],
+        config: ConsumerConfig | None = None,
+        observer: ConsumerObserver | None = None,
+    ) -> Consumer:
+        return Consumer(
+            name,
+            topics,
+            self._subscribe,
+            self.session_factory,
+            routes=routes,
+            config=config or ConsumerConfig.from_env(self.environ),
+            observer=observer,
+            schema=self.settings.schema,
+        )
+
+    def read_model(
+        self,
+        model: type[ReadModel],
+        *,
+        topics: Sequence[str] | None = None,
+        config: ReadModelConfig | None = None,
+        **options: Any,
+    ) -> ReadModelRunner:
+        """Make a read model that follows the outbox's log, or with `topics` a subscription.
+
+        It runs with `running(read_models=True)`. Options are those of `read_model_runner`.
+        """
+        made = read_model_runner(
+            model(),
+            self.session_factory,
+            self.settings,
+            topics=topics,
+            make=self._consumer,
+            forgotten=lambda named: forgotten_by(self.bus, named),
+            config=config or ReadModelConfig.from_env(self.environ),
+            registry=self.registry,
+            **options,
+        )
+        if self.read_models.setdefault(model.name, made) is not made:
+            raise InvalidConfig(
+                f"read model {model.name!r}", "is there already", "give each a name of its own"
+            )
+        return made
+
+    def saga(
+        self,
+        definition: SagaClass,
+        *,
+        config: ConsumerConfig | None = None,
+        observer: SagaObserver | None = None,
+    ) -> SagaClass:
+        """Register a saga; usable as a decorator. It runs as the consumer `saga-<name>`.
+
+        Register further versions beside it for as long as sagas of the older ones are open.
+        """
+        self.sagas.add(definition, config, observer)
+        return definition
+
+    def _subscribe(self, request: SubscriptionRequest) -> Subscription:
+        subscribe = getattr(self.bus, "subscribe", None)
+        if subscribe is None:
+            raise InvalidConfig(
+                "bus", "can only publish", "use a bus that has `subscribe`, see SubscribingBus"
+            )
+        made: Subscription = subscribe(request)
+        return made
+
+    def lifespan(
+        self, *, projector: bool = False, consumers: bool = False, read_models: bool = False
+    ) -> Lifespan:
         """Return a lifespan for an ASGI framework: checks at the start, wake-ups while it runs.
 
-        With `projector` this process also moves the events to the bus.
+        With `projector` this process also moves the events to the bus; with `consumers` it runs
+        the consumers, with `read_models` the read models.
         """
 
         @asynccontextmanager
         async def lifespan(app: Any) -> AsyncIterator[None]:
             del app
-            async with self.running(projector=projector):
+            async with self.running(
+                projector=projector, consumers=consumers, read_models=read_models
+            ):
                 yield
 
         return lifespan
 
     @asynccontextmanager
-    async def running(self, *, projector: bool = False) -> AsyncIterator[None]:
-        """Check the database, tell other processes of commits, and close the engine at the end."""
+    async def running(
+        self, *, projector: bool = False, consumers: bool = False, read_models: bool = False
+    ) -> AsyncIterator[None]:
+        """Check the database, tell other processes of commits; close engine and bus at the end."""
+        if self.is_lent:
+            yield
+            return
         try:
             await self.check()
-            async with self._told_of_commits():
-                if not projector:
-                    yield
-                    return
-                async with self._projected():
-                    yield
+            workers: list[Worker] = [self.projector()] if projector else []
+            workers += self.consumers.values() if consumers else ()
+            workers += self.read_models.values() if read_models else ()
+            self.at_work = workers
+            async with (
+                told_of_commits(self.engine),
+                cleaned_up(self._cleanups),
+                run_beside(workers),
+            ):
+                yield
         finally:
+            self.at_work = ()
+            await self._close_bus()
             await self.engine.dispose()
 
-    @asynccontextmanager
-    async def _told_of_commits(self) -> AsyncIterator[None]:
-        notifier = asyncio.create_task(Notifier(self.engine).run(), name="pillarbox-notifier")
-        try:
-            yield
-        finally:
-            notifier.cancel()
-            with suppress(asyncio.CancelledError):
-                await notifier
+    def _bind(self) -> Engine | Connection:
+        """Return where the sessions of this moment work: on a test's connection, while it is lent."""
+        bind = self.session_factory.kw["bind"]
+        if isinstance(bind, AsyncConnection):
+            return sync_connection(bind)
+        return self.engine.sync_engine
 
-    @asynccontextmanager
-    async def _projected(self) -> AsyncIterator[None]:
-        """Run a projector beside the application; when it fails, the application ends too."""
-        projector = self.projector()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(projector.run_forever(), name="pillarbox-projector")
-                try:
-                    yield
-                finally:
-                    projector.stop()
-        finally:
-            await self.bus.close()
+    async def _close_bus(self) -> None:
+        """Let go of a bus that was made; one that nobody asked for is not made for it."""
+        if self._bus is not None and not isinstance(self._bus, str):
+            await self._bus.close()
 
     async def check(self) -> None:
         """Refuse a database that cannot serve this process; log what is merely weak."""

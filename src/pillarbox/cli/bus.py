@@ -8,10 +8,11 @@ import click
 
 from pillarbox.bus.connect import bus_from_url
 from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.subscription import PreparingBus, SubscriptionRequest
 from pillarbox.cli.group import Group
-from pillarbox.cli.load import load_app
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.rules import check_topic
+from pillarbox.load import load_app
 
 
 @click.group(cls=Group)
@@ -22,15 +23,17 @@ def bus() -> None:
 @bus.command(
     examples=[
         "pillarbox bus apply shop.order shop.payment     with PILLARBOX_BUS_URL",
-        "pillarbox bus apply --app app:box shop.order    with the bus of your application",
+        "pillarbox bus apply --app app:box               what the application's consumers need",
+        "pillarbox bus apply --app app:box shop.order    and a topic that it only publishes",
     ]
 )
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", nargs=-1)
 @click.option("--app", metavar="MODULE:OBJECT", help="The Pillarbox of your application.")
 def apply(topics: tuple[str, ...], app: str | None) -> None:
-    """Create what is missing for these topics: topics, streams, exchanges, queues.
+    """Create what is missing for these topics, and for the consumers of an application.
 
-    Only on this machine brokers get them by themselves. Safe to repeat.
+    Topics, streams, exchanges, queues, subscriptions: only on this machine brokers get them by
+    themselves. What is published before a consumer's first start is kept for it. Safe to repeat.
     """
     made = asyncio.run(_apply(app, topics))
     for name in made:
@@ -40,17 +43,32 @@ def apply(topics: tuple[str, ...], app: str | None) -> None:
 
 
 async def _apply(app: str | None, topics: Sequence[str]) -> Sequence[str]:
-    target = _bus_of(app)
+    box = None if app is None else load_app(app)
+    consumers = [] if box is None else [made.request for made in box.consumers.values()]
+    if not (topics or consumers):
+        remedy = "name topics, or an application that has consumers by --app"
+        raise InvalidConfig("topics", "are not named", remedy)
+    target = _bus_of_variables() if box is None else box.bus
     try:
-        rules = target.capabilities.rules
-        return await target.apply([check_topic(topic, rules) for topic in topics])
+        return await _made(target, topics, consumers)
     finally:
         await target.close()
 
 
-def _bus_of(app: str | None) -> MessageBus:
-    if app is not None:
-        return load_app(app).bus
+async def _made(
+    target: MessageBus, topics: Sequence[str], consumers: Sequence[SubscriptionRequest]
+) -> Sequence[str]:
+    rules = target.capabilities.rules
+    wanted = [check_topic(topic, rules) for topic in topics]
+    if isinstance(target, PreparingBus):
+        made = [*await target.apply(wanted)] if wanted else []
+        return [*made, *await target.prepare(consumers)]
+    # Elsewhere a topic keeps its events for whoever comes later, from the first one on.
+    read = [check_topic(topic, rules) for request in consumers for topic in request.topics]
+    return await target.apply([*dict.fromkeys((*wanted, *read))])
+
+
+def _bus_of_variables() -> MessageBus:
     if not (url := os.environ.get("PILLARBOX_BUS_URL")):
         remedy = "set it to kafka://host:9092 or the like, or pass --app"
         raise InvalidConfig("PILLARBOX_BUS_URL", "is not set", remedy)

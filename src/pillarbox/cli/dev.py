@@ -10,7 +10,7 @@ import click
 from sqlalchemy import create_engine
 
 from pillarbox.database import sync_url
-from pillarbox.outbox.schema import apply
+from pillarbox.schema import apply
 from pillarbox.servers import Nats, Postgres, Server, ServerFailed, ServerUnavailable
 
 _CHECK_SECONDS: Final = 1.0

@@ -1,16 +1,19 @@
 """Run a command in several processes: start them, pass signals on, replace those that die."""
 
+import asyncio
+import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
 _PAUSE: Final = 1.0
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Processes:
@@ -24,7 +27,7 @@ class Processes:
 
     def run(self) -> int:
         """Run until a signal, or until all have ended by themselves; return the exit code."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
         self._running = [self._start() for _ in range(self._count)]
         code = 0
@@ -40,6 +43,8 @@ class Processes:
 
     def _after(self, pid: int, code: int) -> int:
         """Replace a process that died; one that ended well, or was told to, stays ended."""
+        if self._ending.is_set() and -code in _PASSED_ON:
+            return 0  # It had not begun: a process at work takes the signal and ends with 0.
         if code == 0 or self._ending.is_set():
             return abs(code)
         click.echo(f"process {pid} ended with {code}; another one is started", err=True)
@@ -58,3 +63,22 @@ class Processes:
         for process in self._running:
             if process.poll() is None:
                 process.send_signal(number)
+
+
+def run_in_processes(count: int) -> NoReturn:
+    """Run this very command in several processes, and end with their exit code."""
+    arguments = [item for item in sys.argv[1:] if not item.startswith("--processes=")]
+    if "--processes" in arguments:
+        place = arguments.index("--processes")
+        del arguments[place : place + 2]
+    raise click.exceptions.Exit(Processes([*arguments, "--with-parent"], count).run())
+
+
+def stop_with_parent(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Stop when the process that started this one is gone."""
+
+    def watch() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        loop.call_soon_threadsafe(stop)
+
+    threading.Thread(target=watch, daemon=True).start()

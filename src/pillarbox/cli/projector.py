@@ -1,20 +1,17 @@
 """`pillarbox projector`: the daemon that moves events to the bus."""
 
 import asyncio
-import os
 import signal
-import sys
-import threading
 from typing import Literal
 
 import click
 
 from pillarbox.app import Pillarbox
 from pillarbox.cli.group import Group
-from pillarbox.cli.load import load_app
 from pillarbox.cli.logs import log_to_stderr
-from pillarbox.cli.processes import Processes
+from pillarbox.cli.processes import run_in_processes, stop_with_parent
 from pillarbox.database import shown
+from pillarbox.load import load_app
 from pillarbox.projector.collection import collect_seldom
 from pillarbox.projector.projector import OutboxProjector
 
@@ -67,11 +64,7 @@ def run(
     box = load_app(app)
     worker = box.projector(tenants or None, bucket=bucket)
     if processes > 1:
-        arguments = [item for item in sys.argv[1:] if not item.startswith("--processes=")]
-        if "--processes" in arguments:
-            place = arguments.index("--processes")
-            del arguments[place : place + 2]
-        raise click.exceptions.Exit(Processes([*arguments, "--with-parent"], processes).run())
+        run_in_processes(processes)
     _announce(box)
     collect_seldom()
     sent = asyncio.run(_serve(box, worker, mode, with_parent=with_parent))
@@ -92,7 +85,7 @@ async def _serve(box: Pillarbox, worker: OutboxProjector, mode: Mode, *, with_pa
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, worker.stop)
     if with_parent:
-        threading.Thread(target=_watch_parent, args=(loop, worker), daemon=True).start()
+        stop_with_parent(loop, worker.stop)
     try:
         match mode:
             case "drain":
@@ -105,9 +98,3 @@ async def _serve(box: Pillarbox, worker: OutboxProjector, mode: Mode, *, with_pa
     finally:
         await box.bus.close()
         await box.engine.dispose()
-
-
-def _watch_parent(loop: asyncio.AbstractEventLoop, worker: OutboxProjector) -> None:
-    """Stop when the process that started this one is gone."""
-    os.read(sys.stdin.fileno(), 1)
-    loop.call_soon_threadsafe(worker.stop)

@@ -15,11 +15,11 @@ from sqlalchemy.pool import NullPool
 from pillarbox.cli.group import DRIFT, Group
 from pillarbox.database import shown, sync_url
 from pillarbox.errors import SchemaMissing
-from pillarbox.outbox.schema import check as find_drift
-from pillarbox.outbox.schema import plan, schema_sql
-from pillarbox.outbox.schema.drift import Finding
-from pillarbox.outbox.schema.options import APPLICATION_ROLE, PROJECTOR_ROLE, SchemaOptions
-from pillarbox.outbox.schema.policies import grants_sql, policies_sql
+from pillarbox.schema import check as find_drift
+from pillarbox.schema import plan, schema_sql
+from pillarbox.schema.drift import Finding
+from pillarbox.schema.options import APPLICATION_ROLE, PROJECTOR_ROLE, SchemaOptions
+from pillarbox.schema.policies import grants_sql, policies_sql
 from pillarbox.tenancy import Tenancy
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
