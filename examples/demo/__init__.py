@@ -1,1 +1,1 @@
-"""The demo: a small shop under load, on real servers."""
+"""The demo: the shop under load on real servers, with everything that can go wrong going wrong."""

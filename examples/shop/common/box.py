@@ -1,0 +1,41 @@
+"""A service's database, bus and settings, from the environment."""
+
+import os
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from examples.shop.common.bus import open_bus
+from pillarbox import Pillarbox
+from pillarbox.database import async_url
+from pillarbox.errors import InvalidConfig
+
+OPEN: Final = 20
+IDLE: Final = 10
+LIFETIME_SECONDS: Final = 300
+
+
+def open_box(service: str) -> Pillarbox:
+    """Read `DATABASE_URL` and `PILLARBOX_BUS_URL`; every row of the shop belongs to a tenant."""
+    environ = {**os.environ, "PILLARBOX_TENANCY": "required"}
+    return Pillarbox(open_engine(database_url()), open_bus(), service=service, environ=environ)
+
+
+def open_engine(url: str) -> AsyncEngine:
+    """Make an engine that keeps ten connections, opens ten more, and replaces old ones."""
+    return create_async_engine(
+        async_url(url),
+        pool_size=IDLE,
+        max_overflow=OPEN - IDLE,
+        pool_recycle=LIFETIME_SECONDS,
+        pool_pre_ping=True,
+    )
+
+
+def database_url() -> str:
+    """Return the address of the service's own database."""
+    url = os.environ.get("DATABASE_URL")
+    if not url:
+        remedy = "set it to postgresql://user@host/database, or run `make demo`"
+        raise InvalidConfig("DATABASE_URL", "is not set", remedy)
+    return url

@@ -1,0 +1,1 @@
+"""Writes to customers, each message once. It only consumes: an inbox is all it needs."""

@@ -1,0 +1,1 @@
+"""Charges customers, each order once. It publishes and consumes: outbox and inbox."""

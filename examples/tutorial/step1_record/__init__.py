@@ -1,0 +1,1 @@
+"""Step 1: the order and its event are one write."""

@@ -1,0 +1,1 @@
+"""Step 2: a projector moves the recorded events to the broker."""

@@ -1,0 +1,1 @@
+"""Step 3: a message that comes twice takes effect once."""

@@ -1,0 +1,1 @@
+"""Step 4: a table for queries, kept by the events."""

@@ -1,0 +1,1 @@
+"""Step 5: a process over three services, with a way back."""
