@@ -8,7 +8,7 @@ from pillarbox.bus.message_bus import MessageBus
 from pillarbox.servers.ports import LOOPBACK, free_ports
 from pillarbox.testing import BusRig, Stored, ids, kinds, message, new_topic
 from pillarbox.testing.rig import LIMIT
-from tests.support.faultproxy import CLIENT, Drop, FaultProxy
+from tests.support.faultproxy import CLIENT, SERVER, AfterBytes, Cut, Drop, FaultProxy, Rule
 
 __all__ = ["LIMIT", "ProxyLine", "Rig", "Stored", "ids", "kinds", "message", "new_topic", "nobody"]
 
@@ -32,6 +32,9 @@ class ProxyLine:
 
     def lose_answers(self) -> None:
         self.proxy.now(Drop(CLIENT))
+
+    def cut_after(self, count: int) -> None:
+        self.proxy.plan(Rule(SERVER, AfterBytes(count), Cut()))
 
     def mend(self) -> None:
         self.proxy.thaw()

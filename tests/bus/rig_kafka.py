@@ -1,7 +1,8 @@
 """Kafka, read by a consumer of its own client."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,20 +13,24 @@ from confluent_kafka import admin as untyped_admin
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.event.envelope import MessageEnvelope
-from pillarbox.servers import Kafka
-from pillarbox.testing import Binding
-from tests.bus.rig import LIMIT, Stored, nobody
+from pillarbox.servers.ports import LOOPBACK
+from pillarbox.testing import Binding, Line
+from tests.bus.rig import LIMIT, ProxyLine, Stored, nobody
+from tests.support.brokers import LinedKafka
+from tests.support.faultproxy import FaultProxy
+from tests.support.waiting import until
 
 # Between a request of many messages, which the client fills up to a megabyte, and the refused one.
 TOPIC_LIMIT = 1_200_000
 TOO_LARGE = b"x" * 1_500_000
+ADMIN_SECONDS = 20
 
 _admin: Any = untyped_admin
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaRig:
-    server: Kafka
+    server: LinedKafka
     name: str = "kafka"
     binding: Binding = "kafka"
 
@@ -38,20 +43,54 @@ class KafkaRig:
     def unreachable_bus(self, *, limit: timedelta) -> MessageBus:
         return self.bus(limit=limit, address=nobody())
 
+    @asynccontextmanager
+    async def behind_a_line(self, *, limit: timedelta) -> AsyncIterator[tuple[MessageBus, Line]]:
+        port = self.server.proxy_port
+        async with FaultProxy(LOOPBACK, self.server.line_port, port=port) as proxy:
+            bus = self.bus(limit=limit, address=f"{proxy.host}:{proxy.port}")
+            yield bus, ProxyLine(proxy)
+            await bus.close()
+
     async def refuse(self, message: MessageEnvelope) -> MessageEnvelope:
         await asyncio.to_thread(self._make_limited, message.topic)
         return message._replace(data=TOO_LARGE)
 
+    async def set_limit(self, topic: str, size: int) -> None:
+        """Have a topic take only messages of this size."""
+        value = _admin.ConfigEntry(
+            "max.message.bytes", str(size), incremental_operation=_admin.AlterConfigOpType.SET
+        )
+        change = _admin.ConfigResource(
+            _admin.ResourceType.TOPIC, topic, incremental_configs=[value]
+        )
+        client = self._admin_client()
+        answer = client.incremental_alter_configs([change])[change]
+        await asyncio.to_thread(answer.result, ADMIN_SECONDS)
+
+    async def forbid(self, topic: str) -> None:
+        await self._change_rights("create_acls", _denied(_admin.AclBinding, topic))
+        await self._until_denied(topic, denied=True)
+
+    async def permit(self, topic: str) -> None:
+        await self._change_rights("delete_acls", _denied(_admin.AclBindingFilter, topic))
+        await self._until_denied(topic, denied=False)
+
     async def read(self, topic: str) -> list[Stored]:
+        return [_stored(found) for found in await self.read_messages(topic)]
+
+    async def read_messages(self, topic: str) -> list[Any]:
+        """Return the client's own messages, which name their partition."""
         return await asyncio.to_thread(self._read, topic)
 
-    def _read(self, topic: str) -> list[Stored]:
+    def _read(self, topic: str) -> list[Any]:
         consumer: Any = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.server.bootstrap,
                 "group.id": "reader",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
+                # An empty answer says that the end is reached; it would come half a second later.
+                "fetch.wait.max.ms": 10,
             }
         )
         try:
@@ -62,24 +101,59 @@ class KafkaRig:
         finally:
             consumer.close()
 
+    async def _change_rights(self, how: str, rule: Any) -> None:
+        client = self._admin_client()
+        for answer in getattr(client, how)([rule]).values():
+            await asyncio.to_thread(answer.result, ADMIN_SECONDS)
+
+    async def _until_denied(self, topic: str, *, denied: bool) -> None:
+        """Wait until the node heeds a change, which comes to it a moment later."""
+        client, rule = self._admin_client(), _denied(_admin.AclBindingFilter, topic)
+
+        async def heeded() -> bool:
+            answer = client.describe_acls(rule)
+            return bool(await asyncio.to_thread(answer.result, ADMIN_SECONDS)) is denied
+
+        await until(heeded, "the right is changed")
+
     def _make_limited(self, topic: str | None) -> None:
         new = _admin.NewTopic(topic, 3, 1, config={"max.message.bytes": str(TOPIC_LIMIT)})
         # Held by its name until the answer: a client that nobody holds ends.
-        client: Any = _admin.AdminClient({"bootstrap.servers": self.server.bootstrap})
-        client.create_topics([new])[topic].result(20)
+        client = self._admin_client()
+        client.create_topics([new])[topic].result(ADMIN_SECONDS)
+
+    def _admin_client(self) -> Any:
+        return _admin.AdminClient({"bootstrap.servers": self.server.bootstrap})
 
 
-def _until_end(consumer: Any, partitions: int) -> Iterator[Stored]:
+def _denied(kind: Any, topic: str) -> Any:
+    """Say, as a rule or as a filter for it, that nobody may write to a topic."""
+    return kind(
+        _admin.ResourceType.TOPIC,
+        topic,
+        _admin.ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        _admin.AclOperation.WRITE,
+        _admin.AclPermissionType.DENY,
+    )
+
+
+def _until_end(consumer: Any, partitions: int) -> Iterator[Any]:
     while partitions:
         message = consumer.poll(20)
         assert message is not None, "Kafka gives no messages"
         if message.error():
             assert message.error().name() == "_PARTITION_EOF", message.error()
             partitions -= 1
-            continue
-        key, headers = message.key(), message.headers() or []
-        yield Stored(
-            None if key is None else key.decode(),
-            message.value(),
-            {name: value.decode() for name, value in headers},
-        )
+        else:
+            yield message
+
+
+def _stored(message: Any) -> Stored:
+    key, headers = message.key(), message.headers() or []
+    return Stored(
+        None if key is None else key.decode(),
+        message.value(),
+        {name: value.decode() for name, value in headers},
+    )

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from pillarbox.bus.handover import DISCONNECTED
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.message_bus import Capabilities, MessageBus
 from pillarbox.bus.outcome import Refused, Unavailable, Unknown
@@ -71,6 +72,10 @@ class _MemoryLine:
 
     def lose_answers(self) -> None:
         self.bus.fail_with(lambda _: True, _LOST, store=True)
+
+    def cut_after(self, count: int) -> None:
+        del count
+        self.bus.fail_with(lambda _: True, DISCONNECTED, times=1)
 
     def mend(self) -> None:
         self.bus.recover()

@@ -1,12 +1,11 @@
 """RabbitMQ, read by a consumer of its own client."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from subprocess import DEVNULL, PIPE
+from typing import Any
 from uuid import uuid4
 
 import aiormq
@@ -15,10 +14,10 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import ACCEPTED
 from pillarbox.bus.rabbitmq import RabbitMQMessageBus
+from pillarbox.bus.rabbitmq.settling import Settling
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.rules import RABBITMQ
 from pillarbox.servers import RabbitMq
-from pillarbox.servers.locate import find_rabbitmq
 from pillarbox.servers.ports import LOOPBACK
 from pillarbox.testing import Binding, Line
 from tests.bus.rig import LIMIT, ProxyLine, Stored, message, nobody
@@ -26,10 +25,9 @@ from tests.support.faultproxy import FaultProxy
 from tests.support.waiting import until
 
 READ_SECONDS = 20
-CONTROL_SECONDS = 30
 RECOVERY = 30
 MOST = 65_535
-LARGEST = RABBITMQ.message_max_bytes  # the broker's own limit from version 4 on
+LARGEST = RABBITMQ.message_max_bytes  # and the setting of the broker that the tests share
 FULL = '{"max-length": 0, "overflow": "reject-publish"}'
 
 
@@ -38,13 +36,16 @@ class RabbitMqRig:
     server: RabbitMq
     name: str = "rabbitmq"
     binding: Binding = "amqp"
+    killed: bool = False
+    """Whether the server may be killed, and new queues must outlive that."""
 
     def bus(self, *, limit: timedelta = LIMIT, address: str | None = None) -> MessageBus:
         url = address and f"amqp://guest:guest@{address.rpartition('/')[2]}/"
-        return RabbitMQMessageBus(url or self.server.url, publish_timeout=limit)
+        made = quick_bus if not self.killed else RabbitMQMessageBus
+        return made(url or self.server.url, publish_timeout=limit)
 
     def structured_bus(self) -> MessageBus:
-        return RabbitMQMessageBus(self.server.url, content_mode="structured")
+        return quick_bus(self.server.url, content_mode="structured")
 
     def unreachable_bus(self, *, limit: timedelta) -> MessageBus:
         return self.bus(limit=limit, address=nobody())
@@ -57,7 +58,6 @@ class RabbitMqRig:
             await bus.close()
 
     async def refuse(self, message: MessageEnvelope) -> MessageEnvelope:
-        await limit_size(self.server, LARGEST)
         return message._replace(data=b"x" * (LARGEST + 1))
 
     async def forbid(self, topic: str) -> None:
@@ -78,9 +78,16 @@ class RabbitMqRig:
                 return await _consumed(channel, queue, waiting)
 
 
+def quick_bus(url: str, **options: Any) -> RabbitMQMessageBus:
+    """Make a bus for a server that nobody kills: its new queues take messages at once."""
+    made = RabbitMQMessageBus(url, **options)
+    made._settling = Settling(0.0)
+    return made
+
+
 def elsewhere_on(server: RabbitMq) -> RabbitMQMessageBus:
     """Make a bus that makes nothing by itself, as on another machine, with an exchange of its own."""
-    made = RabbitMQMessageBus(server.url, exchange=f"x{uuid4().hex}")
+    made = quick_bus(server.url, exchange=f"x{uuid4().hex}")
     made._makes_queues = False
     return made
 
@@ -94,30 +101,9 @@ async def accepts(bus: MessageBus, topic: str) -> None:
     await until(accepted, "messages are accepted again", RECOVERY)
 
 
-async def limit_size(server: RabbitMq, most: int) -> None:
-    """Let channels that are opened from now on take bodies up to this size."""
-    await control(server, "eval", f"application:set_env(rabbit, max_message_size, {most}).")
-
-
 async def control(server: RabbitMq, *command: str) -> None:
-    """Run `rabbitmqctl` against the node of a server."""
-    program = find_rabbitmq().with_name("rabbitmqctl")
-    process = await asyncio.create_subprocess_exec(
-        program,
-        "-n",
-        f"{server._node}@localhost",
-        *command,
-        stdout=DEVNULL,
-        stderr=PIPE,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(server.folder),
-            "ERL_EPMD_PORT": str(server._ports["mapper"]),
-        },
-    )
-    async with asyncio.timeout(CONTROL_SECONDS):
-        _, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    """Run `rabbitmqctl` beside the loop."""
+    await asyncio.to_thread(server.control, *command)
 
 
 async def _consumed(channel: AbstractChannel, queue: str, count: int) -> list[DeliveredMessage]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pillarbox.servers import Kafka, Nats, RabbitMq, Redis, Server
+from pillarbox.servers import Nats, RabbitMq, Redis, Server
 from tests.bus.rig import Rig
 from tests.bus.rig_kafka import KafkaRig
 from tests.bus.rig_memory import MemoryRig
@@ -13,14 +13,16 @@ from tests.bus.rig_nats import NatsRig
 from tests.bus.rig_pulsar import KeptPulsar, PulsarRig
 from tests.bus.rig_rabbitmq import RabbitMqRig
 from tests.bus.rig_redis import RedisRig
+from tests.support.brokers import LinedKafka
 
 _SERVERS: dict[str, Callable[[], Server]] = {
     "nats": Nats,
-    "kafka": Kafka,
+    "kafka": LinedKafka,
     "pulsar": KeptPulsar,
     "rabbitmq": RabbitMq,
     "redis": Redis,
 }
+BROKERS = tuple(_SERVERS)
 _RIGS: dict[str, Callable[[Any], Rig]] = {
     "nats": NatsRig,
     "kafka": KafkaRig,
@@ -31,10 +33,16 @@ _RIGS: dict[str, Callable[[Any], Rig]] = {
 
 
 def rig_for(server: Server) -> Rig:
+    """Return the rig of a server that nobody kills."""
     return _RIGS[server.name](server)
 
 
-@pytest.fixture(params=["memory", *_SERVERS])
+def rig_of_own(server: Server) -> Rig:
+    """Return the rig of a server that may be killed."""
+    return RabbitMqRig(server, killed=True) if isinstance(server, RabbitMq) else rig_for(server)
+
+
+@pytest.fixture(params=["memory", *BROKERS])
 def rig(request: pytest.FixtureRequest) -> Rig:
     """Each bus in turn, on the servers that all tests share."""
     if request.param == "memory":
@@ -43,7 +51,7 @@ def rig(request: pytest.FixtureRequest) -> Rig:
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=pytest.mark.servers(name)) for name in _SERVERS],
+    params=[pytest.param(name, marks=pytest.mark.servers(name)) for name in BROKERS],
     scope="module",
 )
 def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:

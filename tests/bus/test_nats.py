@@ -1,6 +1,10 @@
 """What only NATS does: streams, its limits and its removal of duplicates."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
 
 import nats
 import pytest
@@ -8,11 +12,14 @@ from nats.js.api import DiscardPolicy, StreamConfig
 
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.nats import NatsMessageBus
+from pillarbox.bus.nats.client import GuardedClient
 from pillarbox.bus.outcome import ACCEPTED, Accepted, Refused, Unavailable, Unknown
 from pillarbox.bus.partition import partition_for
 from pillarbox.servers import Nats
-from tests.bus.rig import ids, message, new_topic
+from pillarbox.servers.ports import LOOPBACK
+from tests.bus.rig import ids, kinds, message, new_topic
 from tests.bus.rig_nats import NatsRig
+from tests.support.faultproxy import CLIENT, Drop, FaultProxy
 
 
 @pytest.fixture
@@ -22,10 +29,12 @@ async def bus(nats_server: Nats) -> AsyncIterator[MessageBus]:
     await made.close()
 
 
-async def add_stream(server: Nats, topic: str, **limits: int) -> None:
+async def add_stream(
+    server: Nats, topic: str, discard: DiscardPolicy = DiscardPolicy.NEW, **limits: int
+) -> None:
     client = await nats.connect(server.url)
     config = StreamConfig(name=topic.replace(".", "_"), subjects=[topic], **limits)  # type: ignore[arg-type]  # the limits are ints
-    config.discard = DiscardPolicy.NEW
+    config.discard = discard
     await client.jetstream().add_stream(config)
     await client.close()
 
@@ -63,6 +72,25 @@ async def test_a_full_stream_is_unavailable(nats_server: Nats, bus: MessageBus) 
     assert outcomes[0] == ACCEPTED
     assert isinstance(outcomes[1], Unavailable)
     assert outcomes[1].topic == topic
+
+
+async def test_a_topic_whose_stream_is_called_error_is_no_error(bus: MessageBus) -> None:
+    assert await bus.publish([message("error.seen")]) == [ACCEPTED]
+
+
+async def test_a_start_names_streams_that_lose_events_or_take_only_small_ones(
+    nats_server: Nats, bus: MessageBus
+) -> None:
+    topic = new_topic()
+    stream = f"stream {topic.replace('.', '_')}"
+    await add_stream(nats_server, topic, DiscardPolicy.OLD, max_msgs=10, max_msg_size=2_000)
+
+    said = " ".join(found for found in await bus.start() if found.startswith(stream))
+
+    assert f"{stream} has 1 of 3 copies" in said
+    assert "sync_interval" in said
+    assert f"{stream} loses its oldest events when it is full" in said
+    assert f"{stream} takes messages up to 2,000 bytes" in said
 
 
 async def test_a_missing_stream_on_another_machine_is_unavailable(
@@ -185,3 +213,40 @@ async def test_one_by_one_stops_a_key_at_its_refused_message(bus: MessageBus) ->
     outcomes = await bus.publish(batch, one_by_one=True)
 
     assert [type(outcome) for outcome in outcomes] == [Refused, Unknown, Accepted]
+
+
+async def test_a_bus_that_is_closed_while_it_looks_for_a_stream_does_not_wait_for_it(
+    nats_server: Nats,
+) -> None:
+    async with FaultProxy(LOOPBACK, nats_server.port) as proxy:
+        bus = NatsMessageBus(f"nats://{proxy.host}:{proxy.port}")
+        assert await bus.publish([message(new_topic())]) == [ACCEPTED]
+        proxy.now(Drop(CLIENT))
+        looking = asyncio.ensure_future(bus.publish([message(new_topic())]))
+        await asyncio.sleep(0)
+        begun = time.monotonic()
+
+        await bus.close()
+        outcomes = await looking
+
+    assert kinds(outcomes) == ["Unavailable"]
+    assert time.monotonic() - begun < 3
+
+
+async def test_a_limit_holds_although_the_client_swallows_its_cancellation(
+    nats_server: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def swallow(_: GuardedClient) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(GuardedClient, "_process_connect_init", swallow)
+    bus = NatsMessageBus(nats_server.url, publish_timeout=timedelta(seconds=1))
+    publishing = asyncio.ensure_future(bus.publish([message(new_topic())]))
+
+    ended, _ = await asyncio.wait({publishing}, timeout=10)
+    await bus.close()
+
+    assert ended
+    assert kinds(publishing.result()) == ["Unavailable"]

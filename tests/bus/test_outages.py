@@ -10,7 +10,7 @@ from pillarbox.bus.message_bus import MessageBus
 from pillarbox.servers import Server
 from pillarbox.testing import BusOutageContract, BusRig, Stored
 from tests.bus.rig import LIMIT
-from tests.bus.rigs import rig_for
+from tests.bus.rigs import rig_of_own
 
 pytestmark = pytest.mark.faults
 
@@ -50,4 +50,4 @@ class TestEveryBus(BusOutageContract):
 
     @pytest.fixture
     def rig(self, own_server: Server) -> BusRig:
-        return OwnRig(own_server, rig_for(own_server))
+        return OwnRig(own_server, rig_of_own(own_server))

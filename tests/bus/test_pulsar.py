@@ -15,12 +15,14 @@ import pulsar
 import pytest
 
 from pillarbox.bus.message_bus import MessageBus
-from pillarbox.bus.outcome import ACCEPTED, Accepted, Refused, Unavailable
+from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, Unavailable
 from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Pulsar
 from tests.bus.rig import ids, message, new_topic
 from tests.bus.rig_pulsar import TOO_LARGE, PulsarRig, quiet_client
+from tests.support.brokers import LinedPulsar
+from tests.support.waiting import until
 
 SECRET = "hunter2"
 RECEIVE_MILLIS = 200
@@ -28,7 +30,7 @@ RECEIVE_SECONDS = 30
 
 
 @pytest.fixture
-async def bus(pulsar_server: Pulsar) -> AsyncIterator[MessageBus]:
+async def bus(pulsar_server: LinedPulsar) -> AsyncIterator[MessageBus]:
     made = PulsarMessageBus(pulsar_server.url, admin_url=pulsar_server.admin_url)
     yield made
     await made.close()
@@ -50,14 +52,14 @@ async def admin(server: Pulsar, method: str, path: str, body: object = None) -> 
     assert await asyncio.to_thread(ask) in {200, 204}
 
 
-async def new_namespace(server: Pulsar) -> str:
+async def new_namespace(server: LinedPulsar) -> str:
     namespace = f"public/n{uuid4().hex}"
     await admin(server, "PUT", f"/namespaces/{namespace}")
     return namespace
 
 
 async def test_a_message_over_the_limit_is_refused_and_its_neighbours_pass(
-    pulsar_server: Pulsar, bus: MessageBus
+    pulsar_server: LinedPulsar, bus: MessageBus
 ) -> None:
     topic = new_topic()
     batch = [message(topic, 1), message(topic, 2, data=TOO_LARGE), message(topic, 3)]
@@ -68,7 +70,7 @@ async def test_a_message_over_the_limit_is_refused_and_its_neighbours_pass(
     assert set(ids(await PulsarRig(pulsar_server).read(topic))) == set(ids([batch[0], batch[2]]))
 
 
-async def test_the_callers_own_client_is_used_and_left_open(pulsar_server: Pulsar) -> None:
+async def test_the_callers_own_client_is_used_and_left_open(pulsar_server: LinedPulsar) -> None:
     client = quiet_client(pulsar_server)
     bus = PulsarMessageBus(client)
 
@@ -81,7 +83,7 @@ async def test_the_callers_own_client_is_used_and_left_open(pulsar_server: Pulsa
 
 
 async def test_a_missing_topic_is_unavailable_where_the_broker_makes_none(
-    pulsar_server: Pulsar,
+    pulsar_server: LinedPulsar,
 ) -> None:
     namespace, topic = await new_namespace(pulsar_server), new_topic()
     off = {"allowAutoTopicCreation": False}
@@ -101,7 +103,7 @@ async def test_a_missing_topic_is_unavailable_where_the_broker_makes_none(
 
 
 async def test_a_terminated_topic_is_unavailable_and_others_pass(
-    pulsar_server: Pulsar, bus: MessageBus
+    pulsar_server: LinedPulsar, bus: MessageBus
 ) -> None:
     ended, other = new_topic(), new_topic()
     assert await bus.publish([message(ended), message(other)]) == [ACCEPTED] * 2
@@ -115,6 +117,50 @@ async def test_a_terminated_topic_is_unavailable_and_others_pass(
     assert second[0].topic == ended
 
 
+async def once_blocked(server: LinedPulsar, namespace: str, topic: str) -> PublishOutcome:
+    """Publish through one new bus after the other until a message is not accepted; return why.
+
+    The broker heeds a new quota when a producer opens, and not at once.
+    """
+    outcomes: list[PublishOutcome] = []
+
+    async def blocked() -> bool:
+        bus = PulsarMessageBus(server.url, namespace=namespace)
+        outcomes[:] = await bus.publish([message(topic)])
+        await bus.close()
+        return outcomes != [ACCEPTED]
+
+    await until(blocked, "the quota holds", 30)
+    return outcomes[0]
+
+
+async def test_a_topic_whose_quota_is_used_up_is_unavailable_until_there_is_room(
+    pulsar_server: LinedPulsar,
+) -> None:
+    namespace, topic = await new_namespace(pulsar_server), new_topic()
+    quota = f"/namespaces/{namespace}/backlogQuota"
+    bus = PulsarMessageBus(pulsar_server.url, namespace=namespace)
+    client = quiet_client(pulsar_server)
+    client.subscribe(f"{namespace}/{topic}", "slow")
+    assert await bus.publish([message(topic, n) for n in range(20)]) == [ACCEPTED] * 20
+    await bus.close()
+    await admin(pulsar_server, "POST", quota, {"limitSize": 1, "policy": "producer_exception"})
+
+    full = await once_blocked(pulsar_server, namespace, topic)
+    await admin(pulsar_server, "DELETE", quota)
+    late = PulsarMessageBus(pulsar_server.url, namespace=namespace)
+
+    async def accepted() -> bool:
+        return list(await late.publish([message(topic)])) == [ACCEPTED]
+
+    await until(accepted, "there is room again", 30)
+    await late.close()
+    client.close()
+
+    assert isinstance(full, Unavailable)
+    assert (full.code, full.topic) == ("ProducerBlockedQuotaExceededException", topic)
+
+
 async def test_a_name_that_is_no_topic_is_refused(bus: MessageBus) -> None:
     [outcome] = await bus.publish([message("two words")])
 
@@ -122,7 +168,7 @@ async def test_a_name_that_is_no_topic_is_refused(bus: MessageBus) -> None:
 
 
 async def test_full_names_and_plain_names_reach_the_same_topic(
-    pulsar_server: Pulsar, bus: MessageBus
+    pulsar_server: LinedPulsar, bus: MessageBus
 ) -> None:
     topic = new_topic()
     names = [topic, f"public/default/{topic}", f"persistent://public/default/{topic}"]
@@ -134,7 +180,7 @@ async def test_full_names_and_plain_names_reach_the_same_topic(
 
 
 async def test_a_key_stays_with_one_consumer_although_messages_share_batches(
-    pulsar_server: Pulsar, bus: MessageBus
+    pulsar_server: LinedPulsar, bus: MessageBus
 ) -> None:
     topic = new_topic()
     client = quiet_client(pulsar_server)
@@ -156,7 +202,7 @@ async def test_a_key_stays_with_one_consumer_although_messages_share_batches(
     assert max(found.message_id().batch_index() for part in received for found in part) > 0
 
 
-async def test_partitions_keep_the_order_of_a_key(pulsar_server: Pulsar) -> None:
+async def test_partitions_keep_the_order_of_a_key(pulsar_server: LinedPulsar) -> None:
     topic = new_topic()
     bus = PulsarMessageBus(pulsar_server.url, partitions=4, admin_url=pulsar_server.admin_url)
     client = quiet_client(pulsar_server)
@@ -193,7 +239,7 @@ def in_order(received: list[Any]) -> bool:
     return all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-async def test_few_producers_serve_many_topics(pulsar_server: Pulsar) -> None:
+async def test_few_producers_serve_many_topics(pulsar_server: LinedPulsar) -> None:
     bus = PulsarMessageBus(pulsar_server.url, max_producers=2)
     topics = [new_topic() for _ in range(5)]
 
@@ -205,7 +251,7 @@ async def test_few_producers_serve_many_topics(pulsar_server: Pulsar) -> None:
     assert opened == 2
 
 
-async def test_more_topics_at_once_than_producers_wait(pulsar_server: Pulsar) -> None:
+async def test_more_topics_at_once_than_producers_wait(pulsar_server: LinedPulsar) -> None:
     bus = PulsarMessageBus(pulsar_server.url, max_producers=1)
     batch = [message(new_topic(), n) for n in range(3)]
 
@@ -232,7 +278,7 @@ async def test_a_producer_long_unused_is_closed(
     assert again == [ACCEPTED]
 
 
-async def test_what_is_weak_in_a_namespace_is_said_at_start(pulsar_server: Pulsar) -> None:
+async def test_what_is_weak_in_a_namespace_is_said_at_start(pulsar_server: LinedPulsar) -> None:
     namespace = await new_namespace(pulsar_server)
     await admin(pulsar_server, "POST", f"/namespaces/{namespace}/deduplication", body=False)
     bus = PulsarMessageBus(
@@ -247,7 +293,20 @@ async def test_what_is_weak_in_a_namespace_is_said_at_start(pulsar_server: Pulsa
     ] * 3
 
 
-async def test_a_namespace_with_safe_settings_has_no_weakness(pulsar_server: Pulsar) -> None:
+async def test_a_namespace_that_is_not_there_is_told_at_the_start(
+    pulsar_server: LinedPulsar,
+) -> None:
+    bus = PulsarMessageBus(
+        pulsar_server.url, namespace="public/mistyped", admin_url=pulsar_server.admin_url
+    )
+
+    said = await bus.start()
+    await bus.close()
+
+    assert any("there is no namespace public/mistyped" in found for found in said)
+
+
+async def test_a_namespace_with_safe_settings_has_no_weakness(pulsar_server: LinedPulsar) -> None:
     namespace = await new_namespace(pulsar_server)
     copies = {
         "bookkeeperEnsemble": 3,
@@ -269,7 +328,7 @@ async def test_a_namespace_with_safe_settings_has_no_weakness(pulsar_server: Pul
 
 
 async def test_without_the_admin_interface_start_says_what_it_did_not_see(
-    pulsar_server: Pulsar,
+    pulsar_server: LinedPulsar,
 ) -> None:
     bus = PulsarMessageBus(pulsar_server.url)
 
@@ -279,7 +338,7 @@ async def test_without_the_admin_interface_start_says_what_it_did_not_see(
     assert "admin_url" in said[0]
 
 
-async def test_compression_is_a_setting(pulsar_server: Pulsar) -> None:
+async def test_compression_is_a_setting(pulsar_server: LinedPulsar) -> None:
     topic = new_topic()
     bus = PulsarMessageBus(
         pulsar_server.url, settings={"compression_type": pulsar.CompressionType.LZ4}

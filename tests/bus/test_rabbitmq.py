@@ -7,13 +7,21 @@ import pytest
 from pillarbox.bus.outcome import ACCEPTED, Refused, Unavailable
 from pillarbox.bus.rabbitmq import RabbitMQMessageBus
 from pillarbox.servers import RabbitMq
+from pillarbox.servers.errors import ServerFailed
 from tests.bus.rig import ids, kinds, message, new_topic
-from tests.bus.rig_rabbitmq import LARGEST, RabbitMqRig, accepts, control, elsewhere_on, limit_size
+from tests.bus.rig_rabbitmq import (
+    LARGEST,
+    RabbitMqRig,
+    accepts,
+    control,
+    elsewhere_on,
+    quick_bus,
+)
 
 
 @pytest.fixture
 async def bus(rabbitmq_server: RabbitMq) -> AsyncIterator[RabbitMQMessageBus]:
-    made = RabbitMQMessageBus(rabbitmq_server.url)
+    made = quick_bus(rabbitmq_server.url)
     yield made
     await made.close()
 
@@ -47,7 +55,6 @@ async def test_a_message_over_the_brokers_limit_is_refused_and_no_other_is_blame
     rabbitmq_server: RabbitMq, bus: RabbitMQMessageBus
 ) -> None:
     topic = new_topic()
-    await limit_size(rabbitmq_server, LARGEST)
     batch = [message(topic, n) for n in range(5)]
     batch[2] = batch[2]._replace(data=b"x" * (LARGEST + 1))
 
@@ -137,3 +144,13 @@ async def test_the_same_id_twice_and_in_two_tenants_is_stored_each_time(
 
     assert outcomes == [ACCEPTED] * 3
     assert len(await RabbitMqRig(rabbitmq_server).read(topic)) == 3
+
+
+async def test_the_server_of_tests_says_what_it_is_asked_and_why_it_cannot(
+    rabbitmq_server: RabbitMq,
+) -> None:
+    users = rabbitmq_server.control("list_users")
+    with pytest.raises(ServerFailed, match="delete_user"):
+        rabbitmq_server.control("delete_user", "nobody")
+
+    assert "guest" in users

@@ -11,7 +11,7 @@ from pillarbox.errors import BusUnreachable, InvalidConfig
 from pillarbox.servers import RabbitMq
 from pillarbox.servers.ports import LOOPBACK
 from tests.bus.rig import kinds, message, new_topic
-from tests.bus.rig_rabbitmq import RabbitMqRig, accepts, control
+from tests.bus.rig_rabbitmq import RabbitMqRig, accepts, control, quick_bus
 from tests.support.faultproxy import SERVER, AfterBytes, Cut, FaultProxy, Freeze, Rule
 from tests.support.waiting import until
 
@@ -19,13 +19,20 @@ SHORT = timedelta(seconds=3)
 SECRET = "hunter2"
 
 
-async def test_a_broker_short_of_memory_is_unavailable_until_it_has_some(
-    rabbitmq_server: RabbitMq,
+@pytest.mark.parametrize(
+    ("limit", "low", "enough"),
+    [
+        pytest.param("set_vm_memory_high_watermark", "0", "0.4", id="memory"),
+        pytest.param("set_disk_free_limit", "9000GB", "50MB", id="disk"),
+    ],
+)
+async def test_a_broker_short_of_memory_or_disk_is_unavailable_until_it_has_some(
+    rabbitmq_server: RabbitMq, limit: str, low: str, enough: str
 ) -> None:
     topic = new_topic()
-    bus = RabbitMQMessageBus(rabbitmq_server.url, publish_timeout=SHORT)
+    bus = quick_bus(rabbitmq_server.url, publish_timeout=SHORT)
     assert await bus.publish([message(topic)]) == [ACCEPTED]
-    await control(rabbitmq_server, "set_vm_memory_high_watermark", "0")
+    await control(rabbitmq_server, limit, low)
 
     try:
         # The broker says that it is blocked when it is given something, and may keep that.
@@ -34,7 +41,7 @@ async def test_a_broker_short_of_memory_is_unavailable_until_it_has_some(
         second = await bus.publish([message(topic), message(topic)])
         took = time.monotonic() - begun
     finally:
-        await control(rabbitmq_server, "set_vm_memory_high_watermark", "0.4")
+        await control(rabbitmq_server, limit, enough)
     await accepts(bus, topic)
     await bus.close()
 
@@ -49,7 +56,7 @@ async def test_a_connection_that_falls_silent_is_given_up_without_a_message(
 ) -> None:
     async with FaultProxy(LOOPBACK, rabbitmq_server.port) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/?heartbeat=1"
-        bus = RabbitMQMessageBus(url, publish_timeout=SHORT)
+        bus = quick_bus(url, publish_timeout=SHORT)
         await bus.start()
         connection = bus._connection
 
@@ -68,7 +75,7 @@ async def test_a_connection_cut_in_the_middle_of_a_message_stores_no_part_of_it(
     topic = new_topic()
     async with FaultProxy(LOOPBACK, rabbitmq_server.port) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        bus = RabbitMQMessageBus(url, publish_timeout=SHORT)
+        bus = quick_bus(url, publish_timeout=SHORT)
         assert await bus.publish([message(topic)]) == [ACCEPTED]
         proxy.plan(Rule(SERVER, AfterBytes(50_000), Cut()))
 
@@ -84,7 +91,7 @@ async def test_a_connection_cut_in_the_middle_of_a_message_stores_no_part_of_it(
 
 async def test_credentials_are_asked_for_at_each_connection(rabbitmq_server: RabbitMq) -> None:
     given = iter([SECRET, "guest"])
-    bus = RabbitMQMessageBus(
+    bus = quick_bus(
         f"amqp://{LOOPBACK}:{rabbitmq_server.port}/",
         options={"user": "guest", "password": lambda: next(given)},
     )

@@ -1,5 +1,7 @@
 """The exchange of RabbitMQ and its queues: missing, weak, in partitions."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
@@ -9,15 +11,18 @@ from aiormq.abc import AbstractChannel
 
 from pillarbox.bus.outcome import ACCEPTED, Unavailable
 from pillarbox.bus.rabbitmq import RabbitMQMessageBus
+from pillarbox.bus.rabbitmq.settling import SETTLE_SECONDS
+from pillarbox.bus.subscription import SubscriptionRequest
 from pillarbox.servers import RabbitMq
+from pillarbox.testing.subscription.case import Member
 from tests.bus.rig import ids, kinds, message, new_topic
-from tests.bus.rig_rabbitmq import RabbitMqRig, accepts, elsewhere_on
+from tests.bus.rig_rabbitmq import RabbitMqRig, elsewhere_on, quick_bus
 from tests.support.waiting import until
 
 
 @pytest.fixture
 async def bus(rabbitmq_server: RabbitMq) -> AsyncIterator[RabbitMQMessageBus]:
-    made = RabbitMQMessageBus(rabbitmq_server.url)
+    made = quick_bus(rabbitmq_server.url)
     yield made
     await made.close()
 
@@ -48,6 +53,19 @@ async def test_a_message_without_a_queue_is_unroutable_and_its_neighbours_pass(
     assert (outcomes[1].code, outcomes[1].topic) == ("unroutable", lost)
 
 
+async def test_headers_that_hide_the_id_do_not_hide_that_a_message_is_unroutable(
+    elsewhere: RabbitMQMessageBus,
+) -> None:
+    topic = new_topic()
+    await elsewhere.apply([new_topic()])
+    odd = message(topic, headers={"event_id": "another", "tenant_id": "other"})
+
+    [outcome] = await elsewhere.publish([odd])
+
+    assert isinstance(outcome, Unavailable)
+    assert (outcome.code, outcome.topic) == ("unroutable", topic)
+
+
 async def test_a_thousand_unroutable_messages_are_each_answered_for(
     elsewhere: RabbitMQMessageBus,
 ) -> None:
@@ -69,10 +87,64 @@ async def test_a_queue_that_was_deleted_on_this_machine_is_made_again(
     assert await bus.publish([message(topic)]) == [ACCEPTED]
 
     await channel.queue_delete(topic)
-    during = await bus.publish([message(topic)])
-    await accepts(bus, topic)
 
-    assert kinds(during) == ["Unavailable"]
+    assert await bus.publish([message(topic)]) == [ACCEPTED]
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+async def test_a_topic_whose_events_a_consumer_takes_gets_no_queue_of_its_own(
+    rabbitmq_server: RabbitMq, channel: AbstractChannel, partitions: int | None
+) -> None:
+    topic, consumer = new_topic(), f"c{uuid4().hex}"
+    bus = quick_bus(rabbitmq_server.url, partitions=partitions)
+
+    made = await bus.prepare([SubscriptionRequest(consumer, (topic,))])
+    outcomes = await bus.publish([message(topic, n, key=f"key-{n}") for n in range(20)])
+    again = await bus.prepare([SubscriptionRequest(consumer, (topic,))])
+    await bus.close()
+
+    own = [topic] if partitions is None else [f"{topic}.p0", f"{topic}.p1"]
+    assert outcomes == [ACCEPTED] * 20
+    assert (made, again) == ([f"{consumer}.{queue}" for queue in own], [])
+    found = [await RabbitMqRig(rabbitmq_server).read(queue) for queue in made]
+    assert sum(map(len, found)) == 20
+    with pytest.raises(aiormq.exceptions.ChannelNotFoundEntity):
+        await channel.queue_declare(own[0], passive=True)
+
+
+async def test_what_is_published_before_the_first_start_is_kept_for_a_prepared_consumer(
+    elsewhere: RabbitMQMessageBus,
+) -> None:
+    request = SubscriptionRequest(f"c{uuid4().hex}", (new_topic(),))
+    sent = message(request.topics[0], 7)
+
+    await elsewhere.prepare([request])
+    assert await elsewhere.publish([sent]) == [ACCEPTED]
+    member = Member(elsewhere.subscribe(request))
+    await member.start()
+    [taken] = await member.take(1)
+    await member.subscription.close()
+
+    assert taken.message.headers["event_id"] == sent.event_id
+
+
+async def test_new_queues_settle_together_and_take_nothing_before(
+    rabbitmq_server: RabbitMq,
+) -> None:
+    topics = [new_topic() for _ in range(5)]
+    bus = RabbitMQMessageBus(rabbitmq_server.url)
+    begun = time.monotonic()
+
+    outcomes = await asyncio.gather(*(bus.publish([message(topic)]) for topic in topics))
+    took = time.monotonic() - begun
+    again = await bus.publish([message(topic) for topic in topics])
+    took_again = time.monotonic() - begun - took
+    await bus.close()
+
+    assert outcomes == [[ACCEPTED]] * 5
+    assert again == [ACCEPTED] * 5
+    assert SETTLE_SECONDS <= took < 4 * SETTLE_SECONDS
+    assert took_again < SETTLE_SECONDS
 
 
 async def test_a_missing_exchange_on_another_machine_is_unavailable(
@@ -115,7 +187,7 @@ async def test_an_exchange_that_vanishes_costs_a_channel_and_not_the_connection(
 
 async def test_partitions_take_the_events_of_a_key_in_order(rabbitmq_server: RabbitMq) -> None:
     topic, rig = new_topic(), RabbitMqRig(rabbitmq_server)
-    bus = RabbitMQMessageBus(rabbitmq_server.url, partitions=4)
+    bus = quick_bus(rabbitmq_server.url, partitions=4)
     batch = [message(topic, n, key=f"order-{n % 20}") for n in range(200)]
 
     made = await bus.apply([topic])
@@ -199,7 +271,7 @@ async def test_a_partition_with_several_consumers_is_weak(
     rabbitmq_server: RabbitMq, channel: AbstractChannel
 ) -> None:
     topic = new_topic()
-    bus = RabbitMQMessageBus(rabbitmq_server.url, partitions=2)
+    bus = quick_bus(rabbitmq_server.url, partitions=2)
     await channel.queue_declare(
         f"{topic}.p1",
         durable=True,

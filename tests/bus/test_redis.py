@@ -206,6 +206,7 @@ async def test_one_by_one_stops_a_key_at_its_refused_message(bus: MessageBus) ->
         ({"appendonly": "no"}, "appendonly is no"),
         ({"appendfsync": "everysec"}, "appendfsync is everysec"),
         ({"maxmemory-policy": "allkeys-lru"}, "maxmemory-policy is allkeys-lru"),
+        ({"proto-max-bulk-len": "1048576"}, "takes messages up to 1,048,576 bytes"),
         ({}, "no replica is connected"),
     ],
 )

@@ -52,6 +52,9 @@ async def bus(server: Redis) -> AsyncIterator[MessageBus]:
 async def follow(replica: Redis, server: Redis) -> None:
     """Make one server the replica of another, and wait until it is in step."""
     client: Any
+    async with Client.from_url(server.url) as client:
+        # Else the server would wait for further replicas, five seconds long.
+        await client.config_set("repl-diskless-sync-delay", "0")
     async with Client.from_url(replica.url) as client:
         await client.replicaof(LOOPBACK, str(server.port))
 

@@ -9,13 +9,24 @@ import pytest
 import pillarbox.testing
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.message_bus import Capabilities, MessageBus
-from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused
+from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.rules import MEMORY
 from pillarbox.testing import BusContract, message
 from pillarbox.testing.contract.powers import refusing
 from tests.bus.rig import Stored
 from tests.bus.rig_memory import MemoryRig
+
+WITHOUT = """
+import sys
+for name in ("pytest", "pytest_asyncio"):
+    sys.modules[name] = None
+    try:
+        import pillarbox.testing
+    except ModuleNotFoundError as error:
+        print(error)
+    del sys.modules[name]
+"""
 
 
 class PlainRig:
@@ -84,6 +95,17 @@ def test_importing_pillarbox_does_not_import_pytest() -> None:
     assert ran.stdout == "False\n"
 
 
+def test_without_pytest_the_import_says_what_to_install() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True
+    )
+
+    remedy = "run `pip install 'pillarbox[testing]'`"
+    assert ran.stdout.splitlines() == [
+        f"pillarbox.testing needs {name}; {remedy}" for name in ("pytest", "pytest_asyncio")
+    ]
+
+
 async def test_a_bus_that_loses_what_it_acknowledged_is_caught() -> None:
     rig, bus = MemoryRig(), Forgetful()
     rig.made.append(bus)
@@ -101,6 +123,16 @@ async def test_a_bus_that_goes_on_after_a_refusal_is_caught_by_its_flag() -> Non
 
     with pytest.raises(AssertionError):
         await BusContract().test_a_refused_message_in_the_middle_of_a_key_is_answered_for(rig, bus)
+
+
+async def test_a_bus_that_stores_what_it_could_not_take_is_caught() -> None:
+    honest, lying = MemoryMessageBus(), MemoryMessageBus()
+    lying.fail_with(lambda _: True, Unavailable("down", "in this test"), store=True)
+    closing = BusContract().test_closing_while_messages_are_under_way_answers_every_call_and_truly
+
+    await closing(MemoryRig(made=[honest]), honest, 1)
+    with pytest.raises(AssertionError):
+        await closing(MemoryRig(made=[lying]), lying, 1)
 
 
 async def test_a_bus_that_keeps_copies_is_caught_by_its_flag() -> None:

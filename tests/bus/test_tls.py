@@ -1,6 +1,8 @@
 """A bus talks only to a server whose certificate it can verify in full, and shows its papers."""
 
 import asyncio
+import http.client
+import json
 import logging
 import os
 import signal
@@ -10,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,7 +20,7 @@ from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import ACCEPTED, Unavailable
 from pillarbox.errors import BusUnreachable
-from pillarbox.servers import Login, TlsFiles
+from pillarbox.servers import Login, Pulsar, TlsFiles
 from pillarbox.servers.broker import Broker
 from pillarbox.servers.ports import LOOPBACK
 from tests.bus.rig import message, new_topic
@@ -29,7 +32,7 @@ from tests.support.waiting import until
 __all__ = ["certificates"]
 
 LIMIT = timedelta(seconds=10)
-SHORT = timedelta(seconds=3)
+SHORT = timedelta(seconds=2)
 SLACK = 1.0  # for a busy machine
 RECOVERY = 60.0
 TLS_HANDSHAKE = b"\x16"
@@ -192,6 +195,38 @@ async def test_a_wrong_password_is_refused_and_shown_nowhere(
 
     assert "wrong-s3cret" not in "".join(said) + caplog.text
     assert "wrong-s3cret" not in "".join(str(vars(record)) for record in caplog.records)
+
+
+@pytest.mark.parametrize("secured", ["pulsar"], indirect=True)
+async def test_a_user_of_pulsar_without_the_right_waits_by_topic_until_it_may_produce(
+    secured: Secured,
+) -> None:
+    assert isinstance(secured.server, Pulsar)
+    topic, token = new_topic(), secured.server.token
+    other = replace(secured.papers, login=lambda: replace(secured.login, user="bob"))
+    async with secured.bus(papers=other) as bus:
+        [before] = await bus.publish([message(topic)])
+        granting = ("/namespaces/public/default/permissions/bob", ["produce"], token)
+        await asyncio.to_thread(_grant, secured.server.admin_url, *granting)
+
+        async def accepted() -> bool:
+            return await bus.publish([message(topic)]) == [ACCEPTED]
+
+        await until(accepted, "the right is heeded")
+        await bus.start()
+
+    assert isinstance(before, Unavailable)
+    assert (before.code, before.topic) == ("AuthorizationError", topic)
+
+
+def _grant(url: str, path: str, rights: list[str], token: str) -> None:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    try:
+        connection.request("POST", f"/admin/v2{path}", json.dumps(rights), headers)
+        assert connection.getresponse().status in {200, 204}
+    finally:
+        connection.close()
 
 
 async def test_a_password_that_cannot_be_read_is_no_exception_of_publish(secured: Secured) -> None:

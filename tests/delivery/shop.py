@@ -1,15 +1,22 @@
 """A service with an outbox and a projector to a bus in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import Row, bindparam, select, text, update
 
-from pillarbox import MemoryMessageBus, MessageEnvelope, OutboxProjector, OutboxProjectorConfig
+from pillarbox import (
+    MemoryMessageBus,
+    MessageEnvelope,
+    OutboxProjector,
+    OutboxProjectorConfig,
+    OutboxRecord,
+)
 from pillarbox.bus.message_bus import Capabilities
 from pillarbox.bus.outcome import PublishOutcome
 from pillarbox.event.rules import MEMORY
@@ -23,8 +30,15 @@ QUICK = OutboxProjectorConfig(
 ONE_PER_KEY = Capabilities(MEMORY, pipelines_keys=False)
 TABLES = (
     "outbox", "outbox_member", "outbox_lease", "outbox_claim", "outbox_claim_end",
-    "outbox_blocked_key", "outbox_control", "outbox_audit",
+    "outbox_blocked_key", "outbox_control", "pillarbox_audit",
 )  # fmt: skip
+
+_STANDING = select(OutboxRecord.id, OutboxRecord.status, OutboxRecord.retry_count)
+_RESIZE = (
+    update(OutboxRecord)
+    .where(OutboxRecord.id == bindparam("event_id"))
+    .values(payload=bindparam("content"))
+)
 
 
 @dataclass
@@ -57,6 +71,20 @@ class Shop:
             ids.append(str(added))
         return ids
 
+    async def add_together(self, *keys: str, topic: str) -> list[str]:
+        """Commit one event for each key, all in one transaction; return their ids."""
+        async with self.database.sessions() as session:
+            outbox = SqlAlchemyOutbox(session)
+            ids = [await outbox.add(topic=topic, payload={"key": key}, key=key) for key in keys]
+            await session.commit()
+        return [str(added) for added in ids]
+
+    async def resize(self, event_id: str, size: int) -> None:
+        """Change the payload of an event behind the outbox's back to about so many bytes."""
+        values = {"event_id": UUID(event_id), "content": "x" * size}
+        async with self.database.engine.begin() as connection:
+            await connection.execute(_RESIZE, values)
+
     def configured(self, **changes: Any) -> "Shop":
         self.config = replace(self.config, **changes)
         return self
@@ -83,7 +111,7 @@ class Shop:
 
     async def status(self, ids: list[str], status: str, limit: float = 10.0) -> None:
         async def reached() -> bool:
-            found = {str(event.id): event.status for event in await self.database.events()}
+            found = await self.standing()
             return all(found.get(event_id) == status for event_id in ids)
 
         await until(reached, f"{len(ids)} events {status}", limit)
@@ -96,7 +124,16 @@ class Shop:
         return [message.event_id for message in self.bus.messages]
 
     async def attempts(self) -> dict[str, int]:
-        return {str(event.id): event.retry_count for event in await self.database.events()}
+        return {str(row.id): row.retry_count for row in await self._rows()}
+
+    async def standing(self) -> dict[str, str]:
+        """Return the status of each event."""
+        return {str(row.id): row.status for row in await self._rows()}
+
+    async def _rows(self) -> Sequence[Row[UUID, str, int]]:
+        """Read where events stand, without their payloads, of which some are large."""
+        async with self.database.engine.connect() as connection:
+            return (await connection.execute(_STANDING)).all()
 
     def refuse(self, ids: list[str], outcome: PublishOutcome, **options: Any) -> None:
         self.bus.fail_with(set(ids), outcome, **options)

@@ -1,197 +1,148 @@
-"""Refusals and rights on real brokers: who is held, who is counted."""
+"""Refusals and closed topics on real brokers, through the projector: who is held, who is counted."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, cast
-from uuid import uuid4
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-)
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.cimpl import NewTopic
 
-from pillarbox import KafkaMessageBus
-from pillarbox.servers import Kafka
+from pillarbox.bus.message_bus import MessageBus
+from pillarbox.testing import BusRig, message, new_topic
+from pillarbox.testing.contract.powers import forbidding, refusing
+from tests.bus.rigs import BROKERS, rig_for
 from tests.delivery.shop import Shop
 from tests.support.database import on
 
 pytestmark = on("postgres18+psycopg")
-SMALL = 20_000
+MINUTE = timedelta(minutes=1)
+PACE = 0.4
+KEYS = ("a", "b", "c")
+
+
+@pytest.fixture(params=BROKERS)
+def rig(request: pytest.FixtureRequest) -> BusRig:
+    """Each broker in turn, on the servers that all tests share."""
+    return rig_for(request.getfixturevalue(f"{request.param}_server"))
 
 
 @pytest.fixture
-def topic() -> str:
-    return f"orders-{uuid4().hex[:8]}"
+async def bus(rig: BusRig) -> AsyncIterator[MessageBus]:
+    made = rig.bus()
+    yield made
+    await made.close()
 
 
-@pytest.fixture(scope="module")
-def guarded_kafka() -> Iterator[Kafka]:
-    """A broker that knows rights; without any rule everybody may do everything."""
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-        "super.users": "User:admin",
-    }
-    with Kafka(settings=settings) as server:
-        yield server
+async def make_refused(shop: Shop, rig: BusRig, topic: str, event_id: str) -> None:
+    """Make an event so large that the broker refuses it."""
+    refused = await refusing(rig).refuse(message(topic))
+    await shop.resize(event_id, len(refused.data or b""))
 
 
-@pytest.fixture
-async def kafka_bus(kafka_server: Kafka) -> AsyncIterator[KafkaMessageBus]:
-    bus = KafkaMessageBus(servers(kafka_server))
-    yield bus
-    await bus.close()
-
-
-def servers(kafka: Kafka) -> str:
-    return kafka.url.removeprefix("kafka://")
-
-
-def limit_topic(admin: AdminClient, topic: str, size: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
-
-
-def log_of(kafka: Kafka, topic: str) -> list[tuple[str, str]]:
-    """Read every message of a topic: its key and its event id, by partition and offset."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers(kafka),
-            "group.id": uuid4().hex,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    try:
-        found: list[tuple[str, str]] = []
-        for partition in consumer.list_topics(topic, 10).topics[topic].partitions:
-            place = TopicPartition(topic, partition, 0)
-            _, end = consumer.get_watermark_offsets(place, 10)
-            consumer.assign([place])
-            for _ in range(end):
-                message = consumer.poll(10)
-                assert message is not None
-                headers: Any = dict(cast("Any", message.headers()))
-                key: Any = message.key() or b""
-                found.append((key.decode(), headers["event_id"].decode()))
-        return found
-    finally:
-        consumer.close()
-
-
-def first_copies(found: list[tuple[str, str]], key: str) -> list[str]:
-    return list(dict.fromkeys(event_id for of_key, event_id in found if of_key == key))
-
-
-async def enlarge(shop: Shop, event_id: str) -> None:
-    """Make an event larger than its topic takes."""
-    await shop.run(
-        "UPDATE outbox SET payload = to_json((SELECT string_agg(md5(n::text), '') "
-        f"FROM generate_series(1, 2000) AS n)) WHERE id = '{event_id}'"
-    )
+async def first_copies(rig: BusRig, topic: str, ids: Sequence[str]) -> list[str]:
+    """Return which of these events a broker keeps, in the order in which each came first."""
+    wanted = set(ids)
+    stored = dict.fromkeys(found.event_id for found in await rig.read(topic))
+    return [event_id for event_id in stored if event_id in wanted]
 
 
 async def test_a_refused_message_in_the_middle_of_a_hot_key_holds_its_successors(
-    shop: Shop, kafka_server: Kafka, kafka_bus: KafkaMessageBus, topic: str
+    shop: Shop, rig: BusRig, bus: MessageBus
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": servers(kafka_server)})
-    admin.create_topics([NewTopic(topic, 3)])[topic].result(10)
-    limit_topic(admin, topic, SMALL)
-    ids = await shop.add(*["hot"] * 120, topic=topic)
-    await enlarge(shop, ids[60])
+    topic = new_topic()
+    ids = await shop.add(*["hot"] * 60, topic=topic)
+    await make_refused(shop, rig, topic, ids[30])
 
-    async with shop.configured(max_retry_attempts=500).projecting(message_bus=kafka_bus):
-        await shop.sent(ids[:60], limit=30)
+    async with shop.configured(max_retry_attempts=1000).projecting(message_bus=bus):
+        await shop.sent(ids[:30], limit=30)
         others = await shop.add("cold", topic=topic)
         await shop.sent(others, limit=30)
-        held = await asyncio.to_thread(log_of, kafka_server, topic)
-        assert first_copies(held, "hot") == ids[:60]
-        limit_topic(admin, topic, 1_000_000)
-        await shop.sent(ids, limit=30)
+        held = await first_copies(rig, topic, ids)
+        await shop.resize(ids[30], 10)
+        await shop.sent(ids, limit=60)
 
-    found = await asyncio.to_thread(log_of, kafka_server, topic)
-    assert first_copies(found, "hot") == ids
-    assert {i for i, n in (await shop.attempts()).items() if n} == {ids[60]}
+    assert held == ids[:30]
+    assert await first_copies(rig, topic, ids) == ids
+    assert {i for i, n in (await shop.attempts()).items() if n} == {ids[30]}
 
 
 async def test_one_refused_among_many_keys_costs_no_other_an_attempt(
-    shop: Shop, kafka_server: Kafka, kafka_bus: KafkaMessageBus, topic: str
+    shop: Shop, rig: BusRig, bus: MessageBus
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": servers(kafka_server)})
-    admin.create_topics([NewTopic(topic, 3)])[topic].result(10)
-    limit_topic(admin, topic, SMALL)
-    ids = await shop.add(*[f"k{n}" for n in range(1000)], topic=topic)
+    topic = new_topic()
+    ids = await shop.add_together(*[f"k{n}" for n in range(1000)], topic=topic)
     bad = ids[500]
-    await enlarge(shop, bad)
+    await make_refused(shop, rig, topic, bad)
 
-    async with shop.configured(max_retry_attempts=2).projecting(message_bus=kafka_bus):
+    async with shop.configured(max_retry_attempts=2).projecting(message_bus=bus):
         await shop.sent([i for i in ids if i != bad], limit=60)
         await shop.status([bad], "DEAD", limit=30)
 
     assert {i for i, n in (await shop.attempts()).items() if n} == {bad}
+    assert set(await first_copies(rig, topic, ids)) == set(ids) - {bad}
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A tenant whose events go to one of the brokers."""
+
+    shop: Shop
+    rig: BusRig
+    topic: str = field(default_factory=new_topic)
+    ids: list[str] = field(default_factory=list)
+
+    async def sell(self) -> None:
+        """Commit an event of each key."""
+        self.ids.extend(await self.shop.add(*KEYS, topic=self.topic, tenant=self.rig.name))
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Publish a first few events, and further ones until the stack is left."""
+        bus = self.rig.bus()
+        stack.push_async_callback(bus.close)
+        projecting = self.shop.projecting(message_bus=bus, tenant_id=self.rig.name)
+        await stack.enter_async_context(projecting)
+        await self.sell()
+        await self.shop.sent(self.ids, limit=60)
+
+    async def keeps_order(self) -> bool:
+        """Tell whether the broker has every event, those of each key in their order."""
+        lanes = [self.ids[place :: len(KEYS)] for place in range(len(KEYS))]
+        return [await first_copies(self.rig, self.topic, lane) for lane in lanes] == lanes
+
+
+async def sell_for(time: timedelta, branches: Sequence[Branch]) -> None:
+    """Commit events in every branch, at a steady pace."""
+    loop = asyncio.get_running_loop()
+    over = loop.time() + time.total_seconds()
+    while loop.time() < over:
+        await asyncio.gather(*(branch.sell() for branch in branches), asyncio.sleep(PACE))
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(300)
-@pytest.mark.servers("kafka")
-async def test_a_right_that_is_gone_for_a_minute_costs_no_attempt_and_no_order(
-    shop: Shop, guarded_kafka: Kafka, topic: str
+@pytest.mark.servers(*BROKERS)
+async def test_topics_that_are_closed_for_a_minute_cost_no_attempt_and_no_order(
+    shop: Shop, request: pytest.FixtureRequest
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": servers(guarded_kafka)})
-    admin.create_topics([NewTopic(topic, 3)])[topic].result(10)
-    bus = KafkaMessageBus(servers(guarded_kafka))
-    denied = AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.WRITE,
-        AclPermissionType.DENY,
-    )
-    ids: list[str] = []
-    minute_is_over = threading.Event()
+    rigs = [rig_for(request.getfixturevalue(f"{name}_server")) for name in BROKERS]
+    branches = [Branch(shop, rig) for rig in rigs]
 
-    async with shop.projecting(message_bus=bus):
-        ids += await shop.add(*["a", "b", "c"] * 10, topic=topic)
-        await shop.sent(ids, limit=30)
-        for future in admin.create_acls([denied]).values():
-            future.result(10)
-        timer = threading.Timer(60, minute_is_over.set)
-        timer.start()
-        while not minute_is_over.is_set():
-            ids += await shop.add(*["a", "b", "c"] * 2, topic=topic)
-            await asyncio.to_thread(minute_is_over.wait, 0.2)
-        for lifted in admin.delete_acls([as_filter(denied)]).values():
-            lifted.result(10)
-        await shop.sent(ids, limit=90)
-    await bus.close()
+    async with AsyncExitStack() as stack:
+        for branch in branches:
+            await branch.open(stack)
+        before = {event_id for branch in branches for event_id in branch.ids}
+        for branch in branches:
+            await forbidding(branch.rig).forbid(branch.topic)
+        await sell_for(MINUTE, branches)
+        during = await shop.standing()
+        for branch in branches:
+            await forbidding(branch.rig).permit(branch.topic)
+        for branch in branches:
+            await shop.sent(branch.ids, limit=90)
 
-    statuses = {event.status for event in await shop.database.events()}
-    assert statuses == {"SENT"}
+    assert {event_id for event_id, status in during.items() if status == "SENT"} == before
+    assert not {"FAILED", "DEAD"} & set(during.values())
     assert set((await shop.attempts()).values()) == {0}
-    found = await asyncio.to_thread(log_of, guarded_kafka, topic)
-    for number, key in enumerate("abc"):
-        assert first_copies(found, key) == ids[number::3]
-
-
-def as_filter(binding: AclBinding) -> AclBindingFilter:
-    return AclBindingFilter(
-        binding.restype,
-        binding.name,
-        binding.resource_pattern_type,
-        binding.principal,
-        binding.host,
-        binding.operation,
-        binding.permission_type,
-    )
+    for branch in branches:
+        assert await branch.keeps_order(), branch.rig.name

@@ -9,8 +9,8 @@ from sqlalchemy import create_engine
 
 from pillarbox import OutboxProjector
 from pillarbox.database import async_url, sync_url
-from pillarbox.outbox.schema import apply
-from pillarbox.outbox.schema.options import SchemaOptions
+from pillarbox.schema import apply
+from pillarbox.schema.options import SchemaOptions
 from pillarbox.servers import PgBouncer, Postgres
 from tests.delivery.shop import QUICK, Shop
 from tests.support.database import on, opened

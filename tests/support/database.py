@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from pillarbox import OutboxRecord
 from pillarbox.database import async_url, sync_url
-from pillarbox.outbox.schema import apply
+from pillarbox.schema import apply
 from pillarbox.servers import Postgres
 from tests.support.orders import Base, Order
 

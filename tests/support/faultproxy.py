@@ -163,7 +163,9 @@ class _Link:
 class FaultProxy:
     """Forward connections to a server, with faults; every wait has a limit."""
 
-    def __init__(self, target_host: str, target_port: int, *, limit: timedelta = LIMIT) -> None:
+    def __init__(
+        self, target_host: str, target_port: int, *, port: int = 0, limit: timedelta = LIMIT
+    ) -> None:
         self._target = (target_host, target_port)
         self._limit = limit.total_seconds()
         self._links: set[_Link] = set()
@@ -172,10 +174,10 @@ class FaultProxy:
         self._fired: list[Rule] = []
         self._news = asyncio.Condition()
         self._listener: asyncio.Server | None = None
-        self.host, self.port = LOOPBACK, 0
+        self.host, self.port = LOOPBACK, port
 
     async def __aenter__(self) -> Self:
-        self._listener = await asyncio.start_server(self._serve, self.host, 0)
+        self._listener = await asyncio.start_server(self._serve, self.host, self.port)
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 

@@ -1,0 +1,198 @@
+"""What only the subscription of NATS does."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import nats
+import pytest
+from nats.js.api import ConsumerConfig, StreamConfig
+
+from pillarbox.bus.nats import NatsMessageBus
+from pillarbox.bus.nats.subscription_durables import durable_name
+from pillarbox.bus.subscription import SubscriptionRequest
+from pillarbox.errors import InvalidConfig
+from pillarbox.servers import Login, Nats
+from pillarbox.servers.ports import LOOPBACK
+from pillarbox.testing import message, new_topic
+from pillarbox.testing.subscription.case import Group, Member, numbers
+from tests.bus.subscription_rig_nats import ACK_WAIT, NatsSubscriptionRig
+from tests.support.faultproxy import CLIENT, Cut, Drop, FaultProxy
+from tests.support.waiting import until
+
+
+@pytest.fixture
+async def group(nats_server: Nats) -> AsyncIterator[Group]:
+    """A consumer of a topic without partitions."""
+    made = Group(NatsSubscriptionRig(nats_server, partitions=None))
+    yield made
+    await made.close()
+
+
+async def test_a_topic_without_partitions_has_one_active_member_and_a_stand_in(
+    group: Group,
+) -> None:
+    members = [await group.join(), await group.join()]
+    await group.publish_numbers(10)
+    had = [await member.take_rest() for member in members]
+    active, other = members if had[0] else members[::-1]
+    await active.subscription.acknowledge([*had[0], *had[1]][:5])
+
+    await active.subscription.close()
+    left = await other.take(5)
+
+    assert sorted(numbers(deliveries) for deliveries in had) == [[], list(range(10))]
+    assert numbers(left) == list(range(5, 10))
+
+
+async def test_members_share_the_partitions_out(nats_server: Nats) -> None:
+    rig = NatsSubscriptionRig(nats_server, partitions=16)
+    group = Group(rig)
+    members = [await group.join() for _ in range(3)]
+    seen: list[set[str]] = [set() for _ in members]
+    published = 0
+
+    async def all_have_some() -> bool:
+        nonlocal published
+        await group.publish_numbers(64, first=published, keys=64)
+        published += 64
+        for member, partitions in zip(members, seen, strict=True):
+            came = await member.subscription.receive(1_000)
+            await member.subscription.acknowledge(came)
+            partitions.update(delivery.partition for delivery in came)
+        return all(seen)
+
+    await until(all_have_some, "every member has partitions", limit=30)
+    await group.close()
+
+
+async def test_messages_lost_on_the_way_come_before_later_ones(nats_server: Nats) -> None:
+    group = Group(NatsSubscriptionRig(nats_server, partitions=None))
+    async with FaultProxy(LOOPBACK, nats_server.port) as proxy:
+        bus = NatsMessageBus(f"nats://{proxy.host}:{proxy.port}", ack_wait=ACK_WAIT)
+        member = await group.join(bus.subscribe(group.request))
+        await group.publish_numbers(5)
+        first = await member.take(5)
+        await member.subscription.acknowledge(first)
+
+        proxy.now(Drop(CLIENT))
+        await group.publish_numbers(5, first=5)
+        await until(lambda: delivered(nats_server, group, 10), "they were sent and lost")
+        proxy.now(Cut())
+        await group.publish_numbers(5, first=10)
+        came = await member.take(10)
+        await group.close()
+
+    assert numbers(came) == list(range(5, 15))
+    assert [delivery.redelivered for delivery in came] == [True] * 5 + [False] * 5
+
+
+async def delivered(server: Nats, group: Group, count: int) -> bool:
+    client = await nats.connect(server.url)
+    try:
+        stream = group.topic.partition(".")[0]
+        name = durable_name(group.request.consumer, group.topic)
+        info = await client.jsm().consumer_info(stream, name)
+        assert info.delivered is not None
+        return int(info.delivered.consumer_seq) >= count
+    finally:
+        await client.close()
+
+
+async def test_weak_streams_are_named_and_the_longest_redelivery_is_known(
+    nats_server: Nats,
+) -> None:
+    topic = new_topic()
+    word = topic.partition(".")[0]
+    client = await nats.connect(nats_server.url)
+    config = StreamConfig(name=word, subjects=[f"{word}.>"], max_age=3600, max_msgs=1000)
+    await client.jetstream().add_stream(config)
+    await client.close()
+    member = Member(NatsMessageBus(nats_server.url).subscribe(SubscriptionRequest("w", (topic,))))
+
+    said = await member.start()
+    reception = member.subscription.reception
+    await member.subscription.close()
+
+    assert f"stream {word} keeps messages for 1:00:00" in said[0]
+    assert "discards old messages" in said[1]
+    assert reception.longest_redelivery == timedelta(hours=1)
+    assert reception.orders_keys
+
+
+async def test_a_topic_that_no_stream_keeps_is_refused(
+    nats_server: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, bus = new_topic(), NatsMessageBus(nats_server.url)
+    monkeypatch.setattr(bus, "_makes_streams", False)
+    member = Member(bus.subscribe(SubscriptionRequest("nobody", (topic,))))
+
+    with pytest.raises(InvalidConfig, match="no stream keeps"):
+        await member.start()
+    await member.subscription.close()
+
+
+async def test_a_consumer_of_another_kind_with_our_name_is_refused(
+    nats_server: Nats, group: Group
+) -> None:
+    await group.publish_numbers(1)
+    client = await nats.connect(nats_server.url)
+    name = durable_name(group.request.consumer, group.topic)
+    config = ConsumerConfig(
+        durable_name=name, filter_subject=group.topic, deliver_subject="somewhere.else"
+    )
+    await client.jsm().add_consumer(group.topic.partition(".")[0], config)
+    await client.close()
+
+    with pytest.raises(InvalidConfig, match=name):
+        await group.join()
+
+
+async def test_an_old_server_gives_no_order_and_the_flag_says_so(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("subscription", "subscription_durables"):
+        monkeypatch.setattr(f"pillarbox.bus.nats.{module}.knows_pins", lambda _: False)
+    bus = NatsMessageBus(group._rig.server.url, ack_wait=ACK_WAIT)  # type: ignore[attr-defined] # ours
+    member = Member(bus.subscribe(group.request))
+
+    said = await member.start()
+    await group.publish_numbers(10)
+    came = await member.take(10)
+    await member.subscription.close()
+
+    assert "older than 2.11" in said[-1]
+    assert not member.subscription.reception.orders_keys
+    assert sorted(numbers(came)) == list(range(10))
+
+
+async def test_a_member_that_is_thrown_out_comes_back_with_the_new_password() -> None:
+    """NATS ends connections whose password has changed, and its client gives up for good then."""
+    login = Login("alice", "first-s3cret")
+    topic = new_topic()
+    with Nats(login=login) as server:
+        bus = NatsMessageBus(
+            server.url,
+            ack_wait=ACK_WAIT,
+            options={"user": lambda: login.user, "password": lambda: login.password},
+        )
+        member = Member(bus.subscribe(SubscriptionRequest("payments", (topic,))))
+        await member.start()
+        await bus.publish([message(topic, 1)])
+        taken = await member.take(1)
+
+        login = Login("alice", "second-s3cret")
+        server.change_login(login)
+        os.kill(server.pid, signal.SIGHUP)
+        await until(lambda: published(bus, topic), "messages are accepted again", limit=60)
+        again = await member.take_until(lambda seen: 2 in numbers(seen))
+        await member.subscription.close()
+        await bus.close()
+
+    assert {*numbers(taken), *numbers(again)} == {1, 2}
+
+
+async def published(bus: NatsMessageBus, topic: str) -> bool:
+    [outcome] = await bus.publish([message(topic, 2)])
+    return type(outcome).__name__ == "Accepted"

@@ -1,0 +1,46 @@
+"""What every subscription does, on the real broker."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from pillarbox.servers import Server
+from pillarbox.testing import (
+    SubscriptionContract,
+    SubscriptionOutageContract,
+    SubscriptionRig,
+)
+from tests.bus.subscription_rig import OwnSubscriptionRig
+from tests.bus.subscription_rig_kafka import KafkaSubscriptionRig
+from tests.bus.subscription_rig_nats import NatsSubscriptionRig
+from tests.bus.subscription_rig_pulsar import PulsarSubscriptionRig
+from tests.bus.subscription_rig_rabbitmq import RabbitMqSubscriptionRig
+from tests.bus.subscription_rig_redis import RedisSubscriptionRig
+
+RIGS: Final[dict[str, Callable[[Any], SubscriptionRig]]] = {
+    "kafka": KafkaSubscriptionRig,
+    "nats": NatsSubscriptionRig,
+    "pulsar": PulsarSubscriptionRig,
+    "rabbitmq": RabbitMqSubscriptionRig,
+    "redis": RedisSubscriptionRig,
+}
+
+
+class TestEverySubscription(SubscriptionContract):
+    """Each broker in turn, on the servers that all tests share."""
+
+    @pytest.fixture(params=RIGS)
+    def rig(self, request: pytest.FixtureRequest) -> SubscriptionRig:
+        return RIGS[request.param](request.getfixturevalue(f"{request.param}_server"))
+
+
+@pytest.mark.faults
+class TestEveryOutage(SubscriptionOutageContract):
+    """Each broker in turn, on a server of its own."""
+
+    @pytest.fixture
+    def rig(self, own_server: Server) -> SubscriptionRig:
+        if own_server.name not in RIGS:
+            pytest.skip(f"nobody can listen to {own_server.name} yet")
+        return OwnSubscriptionRig(own_server, RIGS[own_server.name](own_server))

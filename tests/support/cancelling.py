@@ -1,0 +1,66 @@
+"""Cancel work at each of its awaits in turn."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+Cancel = Callable[[asyncio.Task[Any], asyncio.Future[Any] | None], None]
+
+
+def on_falling_asleep(task: asyncio.Task[Any], waited_for: asyncio.Future[Any] | None) -> None:
+    """Cancel what the task is about to wait for."""
+    del waited_for
+    task.cancel()
+
+
+def on_waking_up(task: asyncio.Task[Any], waited_for: asyncio.Future[Any] | None) -> None:
+    """Cancel when what the task waits for has come, before it can look at it."""
+    if waited_for is None:
+        task.cancel()
+    else:
+        waited_for.add_done_callback(lambda _: task.cancel())
+
+
+@dataclass(slots=True)
+class CancelledAt:
+    """Drive a coroutine and cancel its task at certain suspensions, counted from 1."""
+
+    work: Coroutine[Any, Any, Any]
+    steps: frozenset[int]
+    cancel: Cancel
+    suspensions: int = 0
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        inner = self.work.__await__()
+        step: Callable[[], Any] = partial(inner.send, None)
+        while True:
+            try:
+                waited_for = step()
+            except StopIteration:
+                return
+            self.suspensions += 1
+            if self.suspensions in self.steps:
+                task = asyncio.current_task()
+                assert task is not None
+                self.cancel(task, waited_for)
+            try:
+                value = yield waited_for
+            except BaseException as error:  # noqa: BLE001 - handed on to the coroutine
+                step = partial(inner.throw, error)
+            else:
+                step = partial(inner.send, value)
+
+
+async def run(driven: CancelledAt) -> bool:
+    """Run to the end; tell whether the coroutine was cancelled."""
+
+    async def drive() -> None:
+        await driven
+
+    task = asyncio.create_task(drive())
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+    return task.cancelled()

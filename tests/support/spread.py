@@ -1,0 +1,44 @@
+"""How `make test` spreads the tests over its processes: by file or class, and by broker."""
+
+import re
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+_NAMES: Final = "(kafka|nats|pulsar|rabbitmq|redis)"
+_OF_A_TEST: Final = re.compile(rf"\[(?:.*-)?{_NAMES}\b")
+_OF_A_FILE: Final = re.compile(rf"tests/bus/test_{_NAMES}|\[{_NAMES}\]$")
+
+
+class ByBroker(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Keep the tests of a file together, but not those of different brokers: they mostly wait.
+
+    A broker takes long to start, so its tests go to the process that had them first while others
+    find something else to do.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._owners: dict[str, Any] = {}
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        found = _OF_A_TEST.search(nodeid)
+        return scope if found is None else f"{scope}[{found[1]}]"
+
+    def _assign_work_unit(self, node: Any) -> None:
+        for scope in self.workqueue:
+            if self._suits(scope, node):
+                self.workqueue.move_to_end(scope, last=False)
+                break
+        super()._assign_work_unit(node)
+
+    def _suits(self, scope: str, node: Any) -> bool:
+        found = _OF_A_FILE.search(scope)
+        return found is None or self._owners.setdefault(found[1] or found[2], node) is node
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByBroker:
+    return ByBroker(config, log)
