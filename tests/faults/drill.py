@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.faults.points import POINTS
-from tests.faults.rig import Process, Rig
+from tests.faults.process import Process
+from tests.faults.rig import Rig
 
 KILL: Final = "kill"
 FREEZE: Final = "freeze"
@@ -65,6 +66,8 @@ class Drill:
 
     def _turn(self) -> bool:
         self.slots = [slot for slot in self.slots if not self._finished(slot)]
+        if self.slots and all(slot.state == "frozen" for slot in self.slots):
+            self.tasks.append(KILL)  # somebody must be there to take over from them
         while self.tasks and len(self.slots) < self.width:
             self.slots.append(self._begin(self.tasks.popleft()))
         return not self.slots

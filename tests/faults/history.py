@@ -180,7 +180,7 @@ def read_trace(trace: Path) -> Iterator[Step]:
         if line.endswith("}"):
             said = json.loads(line)
             counts = (said.get(name, 0) for name in ("accepted", "unknown", "sent"))
-            yield Step(said["projector"], said["step"], *counts)
+            yield Step(said["process"], said["step"], *counts)
 
 
 def _fates(journal: Path) -> Mapping[str, Sequence[str]]:

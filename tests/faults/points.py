@@ -1,5 +1,6 @@
-"""The named points at which a projector kills itself."""
+"""The named points at which a process kills itself; here those of a projector."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 # How long after its announcement a step is surely under way, and not yet over.
@@ -15,14 +16,14 @@ POINTS: Final = {
 
 
 class FailPoint(NamedTuple):
-    """Where, at which time and how late a projector kills itself."""
+    """Where, at which time and how late a process kills itself."""
 
     name: str
     times: int
     delay: float
 
     @classmethod
-    def parse(cls, words: str) -> "FailPoint":
+    def parse(cls, words: str, points: Mapping[str, float] = POINTS) -> "FailPoint":
         """Read NAME:N or NAME:N:SECONDS."""
         name, times, *delay = words.split(":")
-        return cls(name, int(times), float(delay[0]) if delay else POINTS[name])
+        return cls(name, int(times), float(delay[0]) if delay else points[name])

@@ -10,42 +10,34 @@ step and survives the kill.
 
 import argparse
 import asyncio
-import json
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from psycopg.conninfo import make_conninfo
 
-from pillarbox.bus.kafka import KafkaMessageBus
-from pillarbox.bus.message_bus import MessageBus
-from pillarbox.bus.nats import NatsMessageBus
 from pillarbox.bus.outcome import Accepted, PublishOutcome, Unknown
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.projector import OutboxProjector
 from tests.faults.orphan import end_with_parent
 from tests.faults.points import POINTS, FailPoint
+from tests.faults.trace import Trace
 
 # The part of its lease that a projector waits for the bus's answer.
 _ANSWER_SHARE: Final = 0.7
-
-
-@dataclass(slots=True)
-class Trace:
-    """A file with one line for each step, written through at once."""
-
-    file: int
-    projector: str
-
-    def note(self, step: str, **said: object) -> None:
-        line = json.dumps({"projector": self.projector, "step": step, **said})
-        os.write(self.file, f"{line}\n".encode())
+_BUSES: Final = {
+    "amqp": ("rabbitmq", "RabbitMQMessageBus"),
+    "kafka": ("kafka", "KafkaMessageBus"),
+    "nats": ("nats", "NatsMessageBus"),
+    "pulsar": ("pulsar", "PulsarMessageBus"),
+    "redis": ("redis", "RedisMessageBus"),
+}
 
 
 class Saboteur(Observer):
@@ -138,12 +130,13 @@ class Saboteur(Observer):
         os.kill(self._victim, signal.SIGKILL)
 
 
-def bus_of(url: str, publish_timeout: timedelta) -> MessageBus:
+def bus_of(url: str, publish_timeout: timedelta, **options: Any) -> Any:
     """Make a bus that answers within the short leases of the rig."""
-    scheme, _, address = url.partition("://")
-    if scheme == "kafka":
-        return KafkaMessageBus(address, publish_timeout=publish_timeout)
-    return NatsMessageBus(url, publish_timeout=publish_timeout)
+    scheme, _, servers = url.partition("://")
+    package, name = _BUSES[scheme]
+    # Only the client that is needed: a drill starts many of these processes.
+    bus = getattr(importlib.import_module(f"pillarbox.bus.{package}"), name)
+    return bus(servers if scheme == "kafka" else url, publish_timeout=publish_timeout, **options)
 
 
 async def run(options: argparse.Namespace, trace: Trace) -> None:
@@ -152,7 +145,11 @@ async def run(options: argparse.Namespace, trace: Trace) -> None:
     # The audit in the database knows a projector by this setting of its connections.
     dsn = make_conninfo(options.database, options=f"-c rig.projector={options.name}")
     projector = OutboxProjector(
-        message_bus=bus_of(options.bus, timedelta(seconds=_ANSWER_SHARE * options.lease)),
+        message_bus=bus_of(
+            options.bus,
+            timedelta(seconds=_ANSWER_SHARE * options.lease),
+            **({"partitions": options.partitions} if options.partitions else {}),
+        ),
         dsn=dsn,
         config=OutboxProjectorConfig(
             lease=options.lease,
@@ -179,17 +176,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", required=True, type=Path)
     parser.add_argument("--fail-point", help=f"NAME:N[:SECONDS], one of {', '.join(POINTS)}")
     parser.add_argument("--victim", type=int, default=os.getpid(), help="whom to kill instead")
+    parser.add_argument("--partitions", type=int, help="spread each topic over so many")
     parser.add_argument("--lease", type=float, default=3.0)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--sleep-busy", type=float, default=0.02)
     parser.add_argument("--sleep-idle", type=float, default=0.5)
     parser.add_argument("--stop-timeout", type=float, default=10.0)
     options = parser.parse_args(arguments)
-    file = os.open(options.trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        asyncio.run(run(options, Trace(file, options.name)))
-    finally:
-        os.close(file)
+    with Trace.opened(options.trace, options.name) as trace:
+        asyncio.run(run(options, trace))
     return 0
 
 

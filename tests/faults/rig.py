@@ -1,41 +1,33 @@
 """Servers of our own, a workload and projector processes on them, and what they leave behind."""
 
-import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, TypeVar
 
-import nats
 import psycopg
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-from nats.js.api import StreamConfig
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from pillarbox.database import sync_url
-from pillarbox.outbox.schema import apply
-from pillarbox.servers import Kafka, Nats, Postgres
+from pillarbox.schema import apply
+from pillarbox.servers import Postgres
+from tests.faults.brokers import Broker, Ground, Serve
 from tests.faults.checker import Report, check
 from tests.faults.evidence import evidence
 from tests.faults.history import Faults, read_history
-from tests.faults.readers import read_log
-from tests.faults.workload import TOPICS
+from tests.faults.process import Process
 from tests.support.processes import until
 
-BrokerName = Literal["kafka", "nats"]
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 LEASE: Final = 2.5
 # A late WAL writer gives a kill the most to lose of what was committed asynchronously.
 _SETTINGS: Final[Mapping[str, str | float]] = {"max_connections": 200, "wal_writer_delay": "10s"}
-_PARTITIONS: Final = 4
-_END_SECONDS: Final = 20.0
-_TAIL: Final = 3_000
 _SHOWN: Final = 4
 _OPEN: Final = """
     SELECT count(*) FROM audit_claim WHERE projector = %s AND seqs && (
@@ -51,58 +43,21 @@ _ATTEMPTS: Final = "SELECT coalesce(sum(retry_count), 0) FROM outbox"
 
 
 @dataclass(slots=True)
-class Process:
-    """A process of the rig, with what it said."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    output: Path
-    trace: Path
-    point: str | None = None
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def running(self) -> bool:
-        return self.process.poll() is None
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def wait(self, seconds: float = _END_SECONDS) -> int:
-        return self.process.wait(seconds)
-
-    def lines(self, step: str) -> int:
-        """Count the lines of the trace that tell of a step."""
-        return self.trace.read_text("utf-8").count(f'"step": "{step}"')
-
-    def said(self) -> str:
-        """Show the ends of its output and of its trace, for a failure's message."""
-        texts = [path.read_text("utf-8")[-_TAIL:] for path in (self.output, self.trace)]
-        return f"{self.name} ({self.process.poll()}):\n" + "\n".join(texts)
-
-    def memory(self) -> int:
-        """Return the resident memory in bytes."""
-        for line in Path(f"/proc/{self.pid}/status").read_text("utf-8").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError(f"{self.name} is gone")
-
-
-@dataclass(slots=True)
 class Rig:
     """One database and one broker, with everything that runs on them."""
 
     postgres: Postgres
-    broker: Kafka | Nats
+    ground: Ground
     database: str
     folder: Path
     seed: int
     projectors: list[Process] = field(default_factory=list)
     workloads: list[Process] = field(default_factory=list)
     _connection: psycopg.Connection | None = None
+
+    @property
+    def broker(self) -> Broker:
+        return self.ground.server
 
     @property
     def journal(self) -> Path:
@@ -130,19 +85,12 @@ class Rig:
         if fail_point is not None:
             said["fail-point"] = fail_point
         started = self._start(name, "projector_process", said)
-        started.point = fail_point and fail_point.partition(":")[0]
         self.projectors.append(started)
         return started
 
     def _start(self, name: str, module: str, options: dict[str, Any]) -> Process:
         words = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
-        output, trace = self.folder / f"{name}.log", self.folder / f"{name}.jsonl"
-        trace.touch()
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", f"tests.faults.{module}", *words], stdout=file, stderr=file
-            )
-        return Process(name, process, output, trace)
+        return Process.start(name, f"tests.faults.{module}", words, self.folder)
 
     def ask(self, query: str, *values: object) -> Any:
         """Ask the database for one value, over a new connection when the old one is lost."""
@@ -201,9 +149,8 @@ class Rig:
     def report(self, faults: Faults) -> Report:
         """Check what the run left behind, at rest."""
         traces = [projector.trace for projector in self.projectors]
-        messages = read_log(self.broker.url)
         history = read_history(
-            self.database, messages, journal=self.journal, traces=traces, faults=faults
+            self.database, self.ground.read(), journal=self.journal, traces=traces, faults=faults
         )
         report = check(history)
         if report.violations:
@@ -219,25 +166,39 @@ class Rig:
         if self._connection is not None:
             self._connection.close()
         for process in (*self.projectors, *self.workloads):
-            if process.running:
-                process.process.kill()
-            process.process.wait(_END_SECONDS)
+            process.signal(signal.SIGKILL)
+            process.wait()
 
 
 @contextmanager
-def rigged(broker: BrokerName, folder: Path, seed: int) -> Iterator[Rig]:
-    """Start a database and a broker, make tables and topics, and end everything afterwards."""
-    with Postgres(18, settings=_SETTINGS) as postgres:
-        database = postgres.create_database("faults")
-        _make_tables(database)
-        with Kafka() if broker == "kafka" else Nats() as server:
-            _make_topics(server)
-            rig = Rig(postgres, server, database, folder, seed)
-            rig.journal.touch()
-            try:
-                yield rig
-            finally:
-                rig.close()
+def rigged(brokers: Mapping[str, Serve], folder: Path, seed: int) -> Iterator[list[Rig]]:
+    """Start brokers and a database for each, in one server, and end everything afterwards."""
+    with Postgres(18, settings=_SETTINGS) as postgres, ExitStack() as stack:
+        grounds = side_by_side(lambda serve: stack.enter_context(serve()), [*brokers.values()])
+        rigs = [
+            stack.enter_context(_rig(postgres, ground, folder / name, seed))
+            for name, ground in zip(brokers, grounds, strict=True)
+        ]
+        yield rigs
+
+
+def side_by_side(act: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
+    """Do what mostly waits for all items at the same time."""
+    with ThreadPoolExecutor(len(items)) as threads:
+        return [*threads.map(act, items)]
+
+
+@contextmanager
+def _rig(postgres: Postgres, ground: Ground, folder: Path, seed: int) -> Iterator[Rig]:
+    database = postgres.create_database(folder.name.replace("-", "_"))
+    _make_tables(database)
+    folder.mkdir()
+    rig = Rig(postgres, ground, database, folder, seed)
+    rig.journal.touch()
+    try:
+        yield rig
+    finally:
+        rig.close()
 
 
 def _make_tables(database: str) -> None:
@@ -247,26 +208,6 @@ def _make_tables(database: str) -> None:
     engine.dispose()
     with psycopg.connect(database) as connection:
         connection.execute((Path(__file__).parent / "ledger.sql").read_bytes())
-
-
-def _make_topics(broker: Kafka | Nats) -> None:
-    if isinstance(broker, Nats):
-        asyncio.run(_make_stream(broker.url))
-        return
-    # The broker's own time tells the order of events that one key has in two topics.
-    config = {"message.timestamp.type": "LogAppendTime"}
-    topics = [NewTopic(topic, _PARTITIONS, 1, config=config) for topic in TOPICS]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for made in admin.create_topics(topics, operation_timeout=30).values():
-        made.result(30)
-
-
-async def _make_stream(url: str) -> None:
-    client = await nats.connect(url)
-    try:
-        await client.jetstream().add_stream(StreamConfig(name="faults", subjects=list(TOPICS)))
-    finally:
-        await client.close()
 
 
 def seed_of(test: str) -> int:

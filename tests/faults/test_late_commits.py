@@ -15,7 +15,6 @@ from pillarbox import JsonText, SqlAlchemyOutbox
 from pillarbox.database import async_url
 from tests.faults.checker import first_copies
 from tests.faults.history import Faults, copy_of
-from tests.faults.readers import read_log
 from tests.faults.rig import Rig
 from tests.faults.workload import TOPICS, Event, record
 from tests.support.waiting import until
@@ -25,7 +24,7 @@ MACHINE = 0.5  # what a busy machine may add
 REST_SECONDS = 30.0
 Sessions = async_sessionmaker[AsyncSession]
 
-pytestmark = pytest.mark.parametrize("rig", ["nats"], indirect=True)
+pytestmark = [pytest.mark.faults, pytest.mark.parametrize("rig", ["nats"], indirect=True)]
 
 
 class Late(NamedTuple):
@@ -87,7 +86,7 @@ def are_delivered_in_time(rig: Rig, late: list[Late]) -> None:
     rig.come_to_rest(REST_SECONDS)
     rig.stop_projectors()
     report = rig.report(Faults())
-    first = first_copies([copy_of(message) for message in read_log(rig.broker.url)])
+    first = first_copies([copy_of(message) for message in rig.ground.read()])
     waits = sorted(first[one.message_id].at - one.committed_at for one in late)
     rig.tell(f"{report}\nlongest waits after a late commit: {[f'{w:.3f}' for w in waits[-5:]]}")
     assert not report.violations, report
@@ -113,7 +112,6 @@ def test_a_late_commit_without_traffic_is_delivered_at_once(rig: Rig) -> None:
     are_delivered_in_time(rig, late)
 
 
-@pytest.mark.faults
 @pytest.mark.timeout(240)
 def test_a_transaction_of_a_minute_is_delivered_at_once(rig: Rig) -> None:
     rig.start_projector(sleep_idle=SLEEP_IDLE)

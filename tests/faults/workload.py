@@ -13,6 +13,7 @@ import asyncio
 import json
 import random
 import signal
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -216,5 +217,12 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     return Options(**vars(parser.parse_args(arguments)))
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line, work, and say what became of the transactions."""
+    counts = asyncio.run(work(parse(arguments)))
+    print(json.dumps(counts))  # noqa: T201 - its answer to who started it
+    return 0
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(work(parse()))))  # noqa: T201 - its answer to who started it
+    sys.exit(main())

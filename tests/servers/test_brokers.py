@@ -58,6 +58,7 @@ async def test_nats_keeps_an_acknowledged_message_over_a_kill() -> None:
         assert message.data == b"1"
 
 
+@pytest.mark.faults
 @pytest.mark.servers("rabbitmq")
 async def test_rabbitmq_keeps_a_message_over_a_kill_and_takes_its_port_mapper_along() -> None:
     with RabbitMq() as server:
@@ -84,6 +85,7 @@ def test_the_id_of_a_kafka_cluster_never_looks_like_an_option() -> None:
     assert {len(identity) for identity in identities} == {22}
 
 
+@pytest.mark.faults
 @pytest.mark.servers("kafka")
 def test_kafka_keeps_a_message_over_a_kill() -> None:
     with Kafka() as server:
@@ -104,6 +106,7 @@ def test_kafka_keeps_a_message_over_a_kill() -> None:
         assert message.value() == b"1"
 
 
+@pytest.mark.faults
 @pytest.mark.servers("pulsar")
 def test_pulsar_keeps_a_message_over_a_kill() -> None:
     with Pulsar() as server:

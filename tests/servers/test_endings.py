@@ -15,6 +15,7 @@ def holding(server: str, then: str = "pass") -> str:
     return f"""
 import json, os, signal
 from pillarbox.servers import Postgres, RabbitMq
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 with {server} as server:
     said = {{"folder": str(server.folder)}}
     {then}
@@ -63,6 +64,7 @@ def test_a_fork_that_holds_the_pipe_open_does_not_keep_the_server_alive() -> Non
         parent.leaves_nothing()
 
 
+@pytest.mark.faults
 @pytest.mark.servers("rabbitmq")
 def test_the_port_mapper_of_rabbitmq_does_not_outlive_a_killed_parent() -> None:
     with script(holding("RabbitMq()")) as parent:

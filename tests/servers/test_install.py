@@ -149,7 +149,7 @@ def test_the_list_says_of_each_server_where_it_is_or_what_to_type(tmp_path: Path
 @pytest.mark.servers(*locate.LOCATORS)
 def test_a_second_installation_has_nothing_to_do() -> None:
     done = subprocess.run(
-        [*MODULE, "install"], check=True, capture_output=True, text=True, timeout=10
+        [*MODULE, "install"], check=True, capture_output=True, text=True, timeout=60
     )
 
     assert done.stdout.splitlines() == [f"{name}: ready" for name in locate.LOCATORS]
