@@ -19,8 +19,8 @@ import pytest
 import pillarbox
 from pillarbox import errors
 from pillarbox.errors import PillarboxError
-from pillarbox.outbox.schema.options import APPLICATION_ROLE, PROJECTOR_ROLE
-from pillarbox.outbox.tables import metadata
+from pillarbox.schema.options import APPLICATION_ROLE, PROJECTOR_ROLE
+from pillarbox.schema.tables import metadata
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "pillarbox"
@@ -36,7 +36,7 @@ EXTRAS = (
 NEEDED_NAMES = {
     "AggregateRoot", "DomainEvent", "MessageEnvelope", "Outbox", "OutboxRecord", "Pillarbox",
     "SQLAlchemyUnitOfWork", "SqlAlchemyOutbox", "SyncSqlAlchemyOutbox", "OutboxProjector",
-    "OutboxProjectorConfig",
+    "OutboxProjectorConfig", "Inbox", "InboxRecord", "SqlAlchemyInbox", "SyncSqlAlchemyInbox",
 }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def test_every_error_has_a_docstring_and_a_page(name: str) -> None:
 
 
 def drawn_tree() -> dict[str, str]:
-    """Read the tree in the docstring of errors.py: each class with its parent."""
+    """Read the tree in the docstring of the errors: each class with its parent."""
     drawn: dict[str, str] = {}
     owners: list[tuple[int, str]] = []
     for line in (errors.__doc__ or "").splitlines():

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from pillarbox.database import sync_url
-from pillarbox.outbox.schema import apply
+from pillarbox.schema import apply
 from pillarbox.servers import Postgres
 
 

@@ -1,4 +1,4 @@
-"""Every Python block of the docs runs as written, on a real database.
+"""Every Python block of the docs runs as written, on a real database; the tutorial has its own tests.
 
 The blocks of one page run in order, in one module, with `await` allowed at the top. Each page finds
 what the guides' start page names: `database_url`, `engine`, `session_factory`, `sync_engine` and
@@ -32,7 +32,10 @@ def blocks(page: Path) -> list[tuple[int, str]]:
     return [(text[: found.start(1)].count("\n"), found[1]) for found in _BLOCK.finditer(text)]
 
 
-PAGES = sorted(page for page in DOCS.rglob("*.md") if blocks(page))
+# The tutorial shows parts of programs, which run as a whole in tests/tutorial.
+PAGES = sorted(
+    page for page in DOCS.rglob("*.md") if blocks(page) and page.parent.name != "tutorial"
+)
 
 
 @pytest.fixture

@@ -9,22 +9,22 @@ from uuid import UUID, uuid4
 from sqlalchemy import Table, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from pillarbox.outbox.tables import (
+from pillarbox.schema.tables import (
     outbox,
-    outbox_audit,
     outbox_blocked_key,
     outbox_claim,
     outbox_claim_end,
     outbox_control,
     outbox_lease,
     outbox_member,
+    pillarbox_audit,
 )
 from tests.schema.rows import MEMBER, new_id
 
 Values = dict[str, Any]
 TABLES = (
     outbox,
-    outbox_audit,
+    pillarbox_audit,
     outbox_blocked_key,
     outbox_claim,
     outbox_claim_end,
@@ -127,4 +127,4 @@ class Rows:
         }
 
     async def audit(self) -> Sequence[Mapping[str, Any]]:
-        return await self.all(outbox_audit)
+        return await self.all(pillarbox_audit)

@@ -6,7 +6,7 @@ import pytest
 
 from pillarbox.errors import InvalidRequest, TenantMismatch
 from pillarbox.ops.acts import Ops
-from pillarbox.outbox.tables import outbox_control
+from pillarbox.schema.tables import outbox_control
 from tests.ops.rows import Rows
 from tests.support.database import Database
 

@@ -12,7 +12,7 @@ from pillarbox.ops.act import ActLimits
 from pillarbox.ops.acts import Ops
 from pillarbox.ops.filters import EventFilter
 from pillarbox.outbox.release import Released
-from pillarbox.outbox.tables import outbox
+from pillarbox.schema.tables import outbox
 from tests.ops.rows import Rows
 from tests.support.database import Database, on
 

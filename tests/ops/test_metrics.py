@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable, Unknown
+from pillarbox.measures import BOUNDS, Distribution, Sample
 from pillarbox.ops.gauges import busiest, gauges_of, read_gauges
 from pillarbox.ops.state import State
 from pillarbox.ops.views import Counted, OldestPending, Overview
-from pillarbox.projector.metrics import BOUNDS, Distribution, Metrics, Sample
+from pillarbox.projector.metrics import Metrics
 from tests.ops.rows import Rows
 from tests.support.database import Database, on
 

@@ -18,8 +18,8 @@ from pillarbox.errors import (
 from pillarbox.ops.act import ActLimits
 from pillarbox.ops.acts import Ops
 from pillarbox.outbox.release import Released
-from pillarbox.outbox.tables import outbox
 from pillarbox.outbox.wakeup import CHANNEL, wakeup_of
+from pillarbox.schema.tables import outbox
 from tests.ops.rows import Rows
 from tests.schema.rows import MEMBER
 from tests.support.database import Database, on, on_postgres

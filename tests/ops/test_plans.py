@@ -17,9 +17,9 @@ from pillarbox.ops.filters import EventFilter
 from pillarbox.ops.listing import Listing
 from pillarbox.ops.transactions import Transactions
 from pillarbox.outbox.release import release_keys
-from pillarbox.outbox.schema import SchemaOptions, apply
-from pillarbox.outbox.schema.partitions import DAY
-from pillarbox.outbox.tables import outbox, outbox_blocked_key
+from pillarbox.schema import SchemaOptions, apply
+from pillarbox.schema.partitions import DAY
+from pillarbox.schema.tables import outbox, outbox_blocked_key
 from tests.schema.conftest import database_url, engine
 
 __all__ = ["database_url", "engine"]

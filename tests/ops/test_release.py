@@ -8,7 +8,7 @@ from sqlalchemy import select, text
 
 from pillarbox.ops.acts import Ops
 from pillarbox.outbox.release import Released, release_keys
-from pillarbox.outbox.tables import outbox_blocked_key
+from pillarbox.schema.tables import outbox_blocked_key
 from tests.ops.rows import Rows
 from tests.support.database import Database, on_postgres
 from tests.support.waiting import until

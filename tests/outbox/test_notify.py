@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from pillarbox import SqlAlchemyOutbox
@@ -15,6 +15,7 @@ from pillarbox.outbox.notify import Notifier
 from pillarbox.outbox.wakeup import CHANNEL, wakeup_of
 from pillarbox.servers.ports import free_ports
 from tests.support.database import Database, on, on_postgres
+from tests.support.waiting import until
 
 MARK = "that was all"
 LONG = timedelta(hours=1)
@@ -129,16 +130,68 @@ async def test_neither_a_rollback_nor_a_commit_without_events_wakes_a_waiter(
 async def test_the_notification_is_no_part_of_the_business_transaction(database: Database) -> None:
     isolation_levels = []
 
-    @event.listens_for(database.engine.sync_engine, "before_cursor_execute")
     def executed(connection: Connection, _cursor: object, statement: str, *_rest: object) -> None:
         if "pg_notify" in statement:
             isolation_levels.append(connection.get_execution_options().get("isolation_level"))
 
-    async with listening(database) as ear, notifying(database.engine, LONG):
-        await record(database)
-        await ear.first()
+    event.listen(Engine, "before_cursor_execute", executed)
+    try:
+        async with listening(database) as ear, notifying(database.engine, LONG):
+            await record(database)
+            await ear.first()
+    finally:
+        event.remove(Engine, "before_cursor_execute", executed)
 
     assert isolation_levels == ["AUTOCOMMIT"]
+
+
+@on_postgres
+async def test_a_commit_is_told_although_the_applications_pool_is_used_up(
+    database: Database,
+) -> None:
+    engine = create_async_engine(database.url, pool_size=1, max_overflow=0)
+    try:
+        async with listening(database) as ear, notifying(engine, LONG), engine.connect():
+            wakeup_of(engine).tell()
+
+            assert await ear.first() == ""
+    finally:
+        await engine.dispose()
+
+
+@on_postgres
+async def test_a_connection_that_was_cut_meanwhile_costs_no_wake_up(database: Database) -> None:
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE query LIKE '%pg_notify(''pillarbox%' AND pid <> pg_backend_pid()"
+    )
+    async with listening(database) as ear, notifying(database.engine, timedelta()):
+        await record(database)
+        await ear.first()
+        assert await database.scalar(cut)
+        await record(database)
+
+        assert await ear.first() == ""
+
+
+@on_postgres
+async def test_the_connection_ends_with_the_notifier(database: Database) -> None:
+    engine = create_async_engine(database.url)
+    try:
+        async with listening(database) as ear, notifying(engine, LONG):
+            wakeup_of(engine).tell()
+            await ear.first()
+    finally:
+        await engine.dispose()
+
+    async def gone() -> bool:
+        notifying = (
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE query LIKE '%pg_notify(''pillarbox%' AND pid <> pg_backend_pid()"
+        )
+        return not await database.scalar(notifying)
+
+    await until(gone, "the notifier's connection is closed")
 
 
 async def test_a_database_that_is_down_is_logged_and_survived() -> None:
@@ -166,6 +219,23 @@ async def test_a_database_that_is_down_is_logged_and_survived() -> None:
         await engine.dispose()
 
     assert lines == ["notify_failed", "notify_failed"]
+
+
+@on("postgres18+psycopg")
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_cancellation_that_comes_with_a_wake_up_ends_it(
+    database: Database, turns: int
+) -> None:
+    task = asyncio.create_task(Notifier(database.engine).run())
+    await asyncio.sleep(0)
+    wakeup_of(database.engine).tell()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    task.cancel()
+
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled()
 
 
 @on("sqlite+aiosqlite")

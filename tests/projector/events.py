@@ -1,13 +1,17 @@
 """Events for tests of what stands between a claim and its settlement."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from random import Random
 from uuid import UUID
 
+from pillarbox.bus.outcome import PublishOutcome, Unknown
 from pillarbox.event.envelope import MessageEnvelope
-from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.store import OutboxEvent, Settled, Settlement
-from pillarbox.projector.work import Work
+from pillarbox.projector.work import Batch, Work
+from pillarbox.retry import RetryPolicy
+
+LOST = Unknown("late", "no answer")
 
 
 def event(
@@ -19,11 +23,12 @@ def event(
     attempts: int = 0,
     blocked: bool = False,
     expired: bool = False,
+    tenant: str = "acme",
 ) -> OutboxEvent:
-    """Make an event of the tenant acme."""
+    """Make an event."""
     envelope = MessageEnvelope(f"event-{seq}", "Noted", topic=topic)
     return OutboxEvent(
-        seq, shard, ("acme", key), topic, attempts, blocked, False, expired, 0.0, envelope
+        seq, shard, (tenant, key), topic, attempts, blocked, False, expired, 0.0, envelope
     )
 
 
@@ -34,11 +39,30 @@ def work(*, together: bool = False, attempts: int = 3, batch_size: int = 100) ->
 
 
 def claim(
-    hand: Work, *events: OutboxEvent, number: int = 1, epochs: Mapping[int, int] | None = None
+    hand: Work,
+    *events: OutboxEvent,
+    number: int = 1,
+    epochs: Mapping[int, int] | None = None,
+    ahead: AbstractSet[str] = frozenset(),
 ) -> None:
     """Claim these events."""
     hand.asking()
-    hand.claimed(UUID(int=number), events, epochs or {0: 1, 1: 1})
+    hand.claimed(UUID(int=number), events, epochs or {0: 1, 1: 1}, ahead=ahead)
+
+
+def taken(hand: Work, now: float = 0.0) -> Batch:
+    """Return the next batch."""
+    batch = hand.next_batch(now)
+    assert batch is not None
+    return batch
+
+
+def publish(hand: Work, *outcomes: PublishOutcome, now: float = 0.0) -> list[int]:
+    """Have the next batch answered like this, all alike or one by one; return its numbers."""
+    batch = taken(hand, now)
+    answers = outcomes if len(outcomes) > 1 else outcomes * len(batch.events)
+    hand.answered(batch, answers, now)
+    return numbers(batch.events)
 
 
 def send(hand: Work, now: float = 0.0) -> list[int]:

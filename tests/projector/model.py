@@ -221,7 +221,8 @@ def disconnected(one: Projector) -> Projector:
 def projector(state: State, who: int, variant: Variant | None) -> Iterator[Step]:
     one = state.projectors[who]
     if one.epoch == 0:
-        if state.owner < 0 or state.expired:
+        # Whoever comes first is called 0: the other way round is the same story.
+        if (state.owner < 0 and who == 0) or state.expired:
             taken = flushed(state)._replace(owner=who, epoch=state.epoch + 1, expired=False)
             yield Step(f"{who} takes the lease", with_projector(taken, who, Projector(taken.epoch)))
     elif one.phase == "idle":

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
-from pillarbox.projector.retry import RetryPolicy
 from pillarbox.projector.store import OutboxEvent, Settled, Settlement, Suspects
 from pillarbox.projector.work import Work
+from pillarbox.retry import RetryPolicy
 from tests.projector.simulated_broker import Broker
 from tests.projector.simulated_outbox import OutboxRow, SimulatedOutbox, Violation
 

@@ -181,13 +181,13 @@ class ReaderSimulation:
 
     def digest(self, plan: Plan, feed: list[Noted]) -> bool:
         rows: list[Row] = [(r.seq, r.shard, r.tenant_id, 0) for r in feed]
-        for turn, pair in enumerate(plan.pairs, 1):
+        for turn, (pair, quota) in enumerate(zip(plan.pairs, plan.quotas, strict=True), 1):
             mine = [
                 row
                 for row in self.visible()
                 if (row.shard, row.tenant_id) == pair[:2] and row.seq > pair.after
             ]
-            rows += [(r.seq, r.shard, r.tenant_id, turn) for r in mine[: plan.quota]]
+            rows += [(r.seq, r.shard, r.tenant_id, turn) for r in mine[:quota]]
         in_hand = self.hand | self.let_go()
         places = self.reader.digest(
             plan, self.snapshot(), rows, in_hand=in_hand, passed_over=self.passed_over

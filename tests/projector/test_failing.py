@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pillarbox.projector.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breaker
-from pillarbox.projector.retry import RetryPolicy
+from pillarbox.retry import RetryPolicy
 
 
 @settings(deadline=None)

@@ -50,7 +50,7 @@ def test_a_new_row_is_taken_and_the_snapshot_moves_on() -> None:
 def test_a_new_row_above_what_was_read_of_its_pair_is_left_to_the_turn() -> None:
     made = reader(Pair(0, "acme", 10), Pair(1, "acme", 10))
 
-    assert digest(made, fed(11, shard=1), fed(10, shard=1), plan=Plan(BEFORE, (), 9, 1)) == [10]
+    assert digest(made, fed(11, shard=1), fed(10, shard=1), plan=Plan(BEFORE, 9)) == [10]
 
 
 def test_a_row_in_hand_is_dropped() -> None:
@@ -77,7 +77,7 @@ def test_a_row_of_a_paused_tenant_puts_its_pair_into_the_turns() -> None:
 
 def test_a_pair_that_yields_less_than_its_quota_is_exhausted() -> None:
     made = reader(Pair(0, "acme", 0), Pair(0, "bolt", 0))
-    plan = Plan(BEFORE, made.turns.next(2), fits=1, quota=2)
+    plan = Plan(BEFORE, 1, made.turns.next(2), [2, 2])
 
     digest(made, in_turn(1), in_turn(2), in_turn(3, "bolt", turn=2), plan=plan)
 
@@ -134,5 +134,5 @@ def test_with_a_backlog_most_of_a_claim_is_for_the_turns() -> None:
 
     plan = made.plan(BEFORE, 800, ())
 
-    assert (plan.fits, plan.quota) == (100, 350)
+    assert (plan.fits, plan.quotas) == (100, [350, 350])
     assert made.plan(BEFORE, 800, {"acme", "bolt"}).fits == 800

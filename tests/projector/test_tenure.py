@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pillarbox.bus.outcome import ACCEPTED
 from pillarbox.projector.observer import Observer
-from pillarbox.projector.store import Ownership, Store
+from pillarbox.projector.store import Ownership, Store, Suspects
 from pillarbox.projector.tenure import Tenure
 from tests.projector.events import claim, event, settle, work
 
@@ -18,9 +18,10 @@ class Leases:
         self.epochs = {0: 1, 1: 1}
         self.hand_back: tuple[int, ...] = ()
         self.given_back: list[int] = []
+        self.suspects = Suspects()
 
     async def keep(self, _: Sequence[UUID]) -> Ownership:
-        return Ownership(dict(self.epochs), self.hand_back)
+        return Ownership(dict(self.epochs), self.hand_back, self.suspects)
 
     async def hand_over(self, shards: Sequence[int]) -> None:
         self.given_back += shards
@@ -68,3 +69,17 @@ async def test_a_shard_is_not_given_back_while_it_is_being_claimed_for() -> None
     settle(kept.work)
     await kept.keep()
     assert leases.given_back == [1]
+
+
+async def test_a_death_is_suspected_unless_the_database_was_away_lately() -> None:
+    leases, clock = Leases(), [0.0]
+    kept = Tenure(cast(Store, leases), work(), Observer(), 2, 10.0, lambda: clock[0])
+    leases.suspects = Suspects(frozenset({7}), 40)
+
+    kept.cut_off()
+    await kept.keep()
+    after_an_outage = kept.work.room(1_000, 0.0)
+    clock[0] = 21.0
+    await kept.keep()
+
+    assert (after_an_outage, kept.work.room(1_000, 0.0)) == (100, 20)

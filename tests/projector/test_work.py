@@ -4,29 +4,25 @@ from uuid import UUID
 
 import pytest
 
-from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable, Unknown
+from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable
 from pillarbox.projector.store import KILLER, Settled, Suspects
-from pillarbox.projector.work import TRY, Batch, Work
-from tests.projector.events import claim, event, numbers, send, settle, work
+from pillarbox.projector.work import TRY, Batch
+from tests.projector.events import (
+    LOST,
+    claim,
+    event,
+    numbers,
+    publish,
+    send,
+    settle,
+    taken,
+    work,
+)
 
 TOO_LARGE = Refused("too-large", "it is")
 TOGETHER = Refused("too-large", "one of them is", certain=False)
 DOWN = Unavailable("down", "it is")
 MISSING = Unavailable("missing", "no such topic", "orders")
-LOST = Unknown("late", "no answer")
-
-
-def taken(hand: Work, now: float = 0.0) -> Batch:
-    batch = hand.next_batch(now)
-    assert batch is not None
-    return batch
-
-
-def publish(hand: Work, *outcomes: PublishOutcome, now: float = 0.0) -> list[int]:
-    batch = taken(hand, now)
-    answers = outcomes if len(outcomes) > 1 else outcomes * len(batch.events)
-    hand.answered(batch, answers, now)
-    return numbers(batch.events)
 
 
 def test_events_of_one_key_go_one_after_the_other() -> None:

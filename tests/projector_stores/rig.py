@@ -13,16 +13,6 @@ import pytest
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from pillarbox.event.shard import place_of, shard_of
-from pillarbox.outbox.tables import (
-    DEFAULT_SHARDS,
-    outbox,
-    outbox_blocked_key,
-    outbox_claim,
-    outbox_claim_end,
-    outbox_control,
-    outbox_lease,
-    outbox_member,
-)
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.store import PostgresStore
@@ -37,6 +27,16 @@ from pillarbox.projector.store import (
     Settled,
     Settlement,
     Store,
+)
+from pillarbox.schema.tables import (
+    DEFAULT_SHARDS,
+    outbox,
+    outbox_blocked_key,
+    outbox_claim,
+    outbox_claim_end,
+    outbox_control,
+    outbox_lease,
+    outbox_member,
 )
 from tests.schema.rows import new_id
 from tests.support.database import Database, Databases, opened
@@ -100,9 +100,10 @@ class Owner:
         in_hand: AbstractSet[int] = frozenset(),
         passed_over: Collection[str] = (),
         claim_id: UUID | None = None,
+        news: bool = False,
     ) -> Claimed:
         return await self.store.claim(
-            ClaimRequest(claim_id or uuid4(), self.epochs, limit, in_hand, passed_over)
+            ClaimRequest(claim_id or uuid4(), self.epochs, limit, in_hand, passed_over, news)
         )
 
     async def settle(self, **parts: Any) -> Settled:

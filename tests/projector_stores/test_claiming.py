@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import insert, update
 
-from pillarbox.outbox.tables import outbox, outbox_blocked_key, outbox_claim
 from pillarbox.projector.scope import Scope, bucket_of
+from pillarbox.schema.tables import outbox, outbox_blocked_key, outbox_claim
 from tests.projector_stores.rig import Rig, numbers, on_postgres, record_rows, shard
 from tests.schema.rows import new_id
 

@@ -7,8 +7,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select, text, update
 
-from pillarbox.outbox.tables import outbox_blocked_key, outbox_lease
-from pillarbox.projector.store import Failure, Settlement
+from pillarbox.projector.postgres.settling import Settling
+from pillarbox.projector.store import Failure, Settlement, StoreUnavailable
+from pillarbox.schema.tables import outbox_blocked_key, outbox_lease
 from tests.projector_stores.rig import Rig, claimed, numbers, on_postgres, shard
 from tests.support.waiting import until
 
@@ -51,6 +52,34 @@ async def test_a_lease_that_was_given_back_is_lost(rig: Rig) -> None:
     settled = await owner.settle(sent=events)
 
     assert settled.lost == {shard("order-1")}
+    assert await rig.states() == {1: "NEW"}
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+async def test_an_owner_that_freezes_while_it_settles_does_not_keep_its_shards(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.record(1)
+    owner = await rig.owner(lease=1.0)
+    events = await owner.claim()
+    thawed = asyncio.Event()
+
+    async def freeze(*_: object) -> None:
+        await thawed.wait()
+
+    monkeypatch.setattr(Settling, "_settle_troubled", freeze)
+    frozen = asyncio.ensure_future(owner.fail(events[0]))
+    heir = await rig.join(lease=1.0)
+
+    async def takes_over() -> bool:
+        await heir.keep()
+        return shard("order-1") in heir.epochs
+
+    await until(takes_over, "the server ends the frozen session", 20)
+    thawed.set()
+
+    with pytest.raises(StoreUnavailable):
+        await frozen
     assert await rig.states() == {1: "NEW"}
 
 

@@ -10,19 +10,19 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from pillarbox.database import make_engine
 from pillarbox.errors import ScopeOverlaps
-from pillarbox.outbox.tables import (
-    outbox_claim,
-    outbox_claim_end,
-    outbox_control,
-    outbox_lease,
-    outbox_member,
-)
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.store import PostgresStore
 from pillarbox.projector.scope import ALL, Scope
 from pillarbox.projector.session.store import SessionStore
 from pillarbox.projector.store import Control, Store, StoreUnavailable
+from pillarbox.schema.tables import (
+    outbox_claim,
+    outbox_claim_end,
+    outbox_control,
+    outbox_lease,
+    outbox_member,
+)
 from tests.projector_stores.rig import LONG_AGO, Rig, numbers, shard
 
 

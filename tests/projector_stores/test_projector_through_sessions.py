@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import StaticPool
 
@@ -17,11 +17,11 @@ from pillarbox.bus.outcome import Refused, Unavailable
 from pillarbox.database import make_engine
 from pillarbox.errors import InvalidConfig, SchemaMissing
 from pillarbox.event.envelope import MessageEnvelope
-from pillarbox.outbox.schema import apply
 from pillarbox.outbox.settings import CaptureSettings
-from pillarbox.outbox.tables import outbox_claim, outbox_lease, outbox_member
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.projector import OutboxProjector
+from pillarbox.schema import apply
+from pillarbox.schema.tables import outbox_claim, outbox_lease, outbox_member
 from pillarbox.tenancy import Tenancy
 from tests.support.database import Database, on
 from tests.support.orders import Noted
@@ -338,6 +338,22 @@ async def test_an_event_is_delivered_when_its_time_comes(tmp_path: Path) -> None
         projector.stop()
 
     assert words(bus) == ["now", "later"]
+
+
+async def test_a_drain_sends_what_became_due_while_no_projector_ran(tmp_path: Path) -> None:
+    bus = MemoryMessageBus()
+    async with sqlite(tmp_path) as sessions:
+        async with sessions.begin() as session:
+            later = datetime.now(UTC) + timedelta(hours=1)
+            await SqlAlchemyOutbox(session).add(Noted("later"), key="note-1", deliver_at=later)
+        early = await OutboxProjector(sessions, bus).drain()
+        async with sessions.begin() as session:
+            due = update(OutboxRecord).values(deliver_at=later - timedelta(hours=2))
+            await session.execute(due)
+
+        sent = await OutboxProjector(sessions, bus).drain()
+
+    assert (early, sent, words(bus)) == (0, 1, ["later"])
 
 
 async def projectors_rows(database: Database) -> list[object]:

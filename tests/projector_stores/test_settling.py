@@ -6,8 +6,8 @@ from uuid import uuid4
 from sqlalchemy import insert, update
 
 from pillarbox.outbox.release import CHUNK
-from pillarbox.outbox.tables import outbox, outbox_blocked_key, outbox_claim_end
 from pillarbox.projector.store import EXPIRED, Failure
+from pillarbox.schema.tables import outbox, outbox_blocked_key, outbox_claim_end
 from tests.projector_stores.rig import Rig, claimed, numbers
 from tests.schema.rows import new_id
 

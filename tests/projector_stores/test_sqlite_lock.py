@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import update
 
-from pillarbox.outbox.tables import outbox_lease
 from pillarbox.projector.store import StoreUnavailable
+from pillarbox.schema.tables import outbox_lease
 from tests.projector_stores.rig import Owner, Rig
 
 on_sqlite = pytest.mark.parametrize("rig", ["session+sqlite"], indirect=True)

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, insert
 
 from pillarbox.event.ids import first_id
-from pillarbox.outbox.tables import outbox, outbox_claim, outbox_claim_end, outbox_lease
+from pillarbox.schema.tables import outbox, outbox_claim, outbox_claim_end, outbox_lease
 
 MEMBER = UUID("01900000-0000-7000-8000-000000000001")
 NOW = datetime.now(UTC)

@@ -7,9 +7,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from pillarbox.database import async_url
-from pillarbox.outbox.schema import SchemaOptions, apply, check
-from pillarbox.outbox.schema.partitions import DAY
-from pillarbox.outbox.schema.start_up import start_up_check
+from pillarbox.schema import SchemaOptions, apply, check
+from pillarbox.schema.partitions import DAY
+from pillarbox.schema.start_up import start_up_check
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])

@@ -5,8 +5,8 @@ import re
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from pillarbox.outbox.schema import SchemaOptions, apply
-from pillarbox.outbox.schema.partitions import DAY
+from pillarbox.schema import SchemaOptions, apply
+from pillarbox.schema.partitions import DAY
 
 CLAIM = text(
     "SELECT seq, id FROM outbox WHERE (shard_hash & 63) = :shard AND tenant_id = :tenant "

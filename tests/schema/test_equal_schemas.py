@@ -10,8 +10,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, MetaData, create_engine, text
 
 from pillarbox.migrations.autogenerate import include_name
-from pillarbox.outbox.schema import SchemaOptions, apply, check
-from pillarbox.outbox.tables import attach, metadata
+from pillarbox.schema import SchemaOptions, apply, check
+from pillarbox.schema.tables import attach, metadata
 
 INDEXES = text(
     "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = :schema "
@@ -24,7 +24,7 @@ COLUMNS = text(
     "LEFT JOIN pg_collation l ON l.oid = a.attcollation "
     "LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum "
     "WHERE c.relnamespace = to_regnamespace(:schema) AND c.relkind IN ('r', 'p') "
-    "AND c.relname ~ '^outbox' AND NOT c.relispartition AND a.attnum > 0 ORDER BY 1, 2"
+    "AND NOT c.relispartition AND a.attnum > 0 ORDER BY 1, 2"
 )
 CONSTRAINTS = text(
     "SELECT c.relname, k.conname, pg_get_constraintdef(k.oid) FROM pg_constraint k "

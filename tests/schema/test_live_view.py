@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from pillarbox.outbox.schema import SchemaOptions, apply
-from pillarbox.outbox.schema.partitions import DAY
+from pillarbox.schema import SchemaOptions, apply
+from pillarbox.schema.partitions import DAY
 from tests.schema.rows import claim, lease, record
 
 PAST = datetime.now(UTC) - timedelta(hours=1)

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.exc import IntegrityError
 
 from pillarbox.event.ids import first_id, time_of
-from pillarbox.outbox.schema import SchemaOptions, apply
-from pillarbox.outbox.schema.partitions import (
+from pillarbox.schema import SchemaOptions, apply
+from pillarbox.schema.partitions import (
     DAY,
     Partition,
     covered_until,
@@ -21,7 +21,7 @@ from pillarbox.outbox.schema.partitions import (
     missing,
     running_out,
 )
-from pillarbox.outbox.tables import outbox
+from pillarbox.schema.tables import outbox
 from tests.schema.rows import new_id, record
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
@@ -109,7 +109,12 @@ def test_applying_again_makes_more(engine: Engine) -> None:
 
     steps = apply(engine, now=NOW + 5 * DAY)
 
-    assert [step.title for step in steps] == ["tables, version 1", "5 partitions, until 2026-12-05"]
+    assert [step.title for step in steps] == [
+        "tables, version 1",
+        "tables, version 2",
+        "tables, version 3",
+        "5 partitions, until 2026-12-05",
+    ]
 
 
 def test_writers_go_on_while_partitions_are_made(engine: Engine) -> None:

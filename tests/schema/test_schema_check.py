@@ -14,10 +14,10 @@ from pillarbox.errors import (
     SchemaMissing,
     SchemaOutdated,
 )
-from pillarbox.outbox.schema import SchemaOptions, apply, check, schema_sql
-from pillarbox.outbox.schema.partitions import DAY
-from pillarbox.outbox.schema.start_up import start_up_check
-from pillarbox.outbox.tables import metadata
+from pillarbox.schema import SchemaOptions, apply, check, schema_sql
+from pillarbox.schema.partitions import DAY
+from pillarbox.schema.start_up import start_up_check
+from pillarbox.schema.tables import metadata
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
 strict = partial(start_up_check, tenancy=True, allow_unsafe_role=False)
@@ -37,7 +37,9 @@ def test_an_empty_database_lacks_the_schema(any_engine: Engine) -> None:
     ("damage", "found"),
     [
         ("DROP TABLE outbox_control", ("table-missing", "outbox_control")),
+        ("DROP TABLE inbox_attempt", ("table-missing", "inbox_attempt")),
         ("DROP INDEX ix_outbox_due", ("index-missing", "ix_outbox_due")),
+        ("DROP INDEX ix_inbox_processed_at", ("index-missing", "ix_inbox_processed_at")),
         ("DROP VIEW outbox_live", ("view-missing", "outbox_live")),
         ("DELETE FROM outbox_settings", ("settings-missing", "outbox_settings")),
     ],
@@ -63,9 +65,14 @@ DAMAGES = {
         "constraint-missing",
         "outbox.ck_outbox_status",
     ),
-    "ALTER TABLE outbox_audit DROP CONSTRAINT outbox_audit_pkey, ADD PRIMARY KEY (audit_id)": (
+    "DROP SEQUENCE inbox_parked_seq CASCADE": ("sequence-missing", "inbox_parked_seq"),
+    "ALTER TABLE inbox_parked DROP CONSTRAINT ck_inbox_parked_state": (
+        "constraint-missing",
+        "inbox_parked.ck_inbox_parked_state",
+    ),
+    "ALTER TABLE pillarbox_audit DROP CONSTRAINT pillarbox_audit_pkey, ADD PRIMARY KEY (audit_id)": (
         "key-differs",
-        "outbox_audit",
+        "pillarbox_audit",
     ),
     "ALTER VIEW outbox_live SET (security_invoker = false)": ("view-unsafe", "outbox_live"),
     "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_outbox_due'::regclass": (
@@ -73,7 +80,7 @@ DAMAGES = {
         "ix_outbox_due",
     ),
     "UPDATE outbox_settings SET shard_count = 32": ("index-differs", "ix_outbox_claim"),
-    "UPDATE outbox_settings SET schema_version = 2": ("schema-outdated", "outbox_settings"),
+    "UPDATE outbox_settings SET schema_version = 1": ("schema-outdated", "outbox_settings"),
 }
 
 
@@ -97,10 +104,21 @@ def test_other_settings_than_expected_are_found(engine: Engine) -> None:
     assert found == [
         ("shards-differ", "outbox_settings"),
         ("layout-differs", "outbox_settings"),
+        ("wall-missing", "idempotency"),
+        ("wall-missing", "inbox"),
+        ("wall-missing", "inbox_applied"),
+        ("wall-missing", "inbox_attempt"),
+        ("wall-missing", "inbox_parked"),
+        ("wall-missing", "inbox_task"),
         ("wall-missing", "outbox"),
-        ("wall-missing", "outbox_audit"),
         ("wall-missing", "outbox_blocked_key"),
         ("wall-missing", "outbox_control"),
+        ("wall-missing", "pillarbox_audit"),
+        ("wall-missing", "readmodel_applied"),
+        ("wall-missing", "readmodel_held"),
+        ("wall-missing", "saga"),
+        ("wall-missing", "saga_step"),
+        ("wall-missing", "saga_stray"),
     ]
 
 
@@ -200,8 +218,8 @@ def test_start_up_needs_the_schema_of_this_version(any_engine: Engine) -> None:
         apply(connection)
         assert len(lax(connection)) <= 1  # the role of the tests is a superuser
 
-        connection.exec_driver_sql("UPDATE outbox_settings SET schema_version = 2")
-        with pytest.raises(SchemaOutdated, match="schema is at 2"):
+        connection.exec_driver_sql("UPDATE outbox_settings SET schema_version = 1")
+        with pytest.raises(SchemaOutdated, match="schema is at 1"):
             lax(connection)
 
 

@@ -28,6 +28,8 @@ def test_apply_lists_its_steps_on_stderr_and_check_is_content(any_url: str) -> N
     assert (applied.exit_code, applied.stdout) == (0, "")
     assert [line.split("  ")[1] for line in applied.stderr.splitlines()[1:]] == [
         "tables, version 1",
+        "tables, version 2",
+        "tables, version 3",
         "done",
     ]
     assert (checked.exit_code, checked.stdout) == (0, "ok: the schema is as it should be\n")

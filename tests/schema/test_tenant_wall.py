@@ -1,56 +1,29 @@
-"""Row-level security, roles and grants, tried as the roles themselves."""
+"""Row-level security, tried as the roles themselves."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, MetaData, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, MetaData, func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from pillarbox.errors import InvalidConfig, UnsafeRole
-from pillarbox.outbox.schema import SchemaOptions, apply, check
-from pillarbox.outbox.schema.partitions import DAY
-from pillarbox.outbox.schema.policies import tenant_policies
-from pillarbox.outbox.schema.start_up import start_up_check
-from pillarbox.outbox.tables import TENANT_TABLES, metadata, outbox
-from tests.schema.rows import claim, lease, new_id, record
+from pillarbox.schema import SchemaOptions, apply
+from pillarbox.schema.policies import tenant_policies
+from pillarbox.schema.start_up import start_up_check
+from pillarbox.schema.tables import TENANT_TABLES, metadata, outbox
+from tests.schema.rows import new_id, record
+from tests.schema.wall import APP, SET_TENANT, acting, tenants, walled
 
-APP, PROJECTOR = "pillarbox_app", "pillarbox_projector"
+__all__ = ["walled"]
+
 strict = partial(start_up_check, tenancy=True, allow_unsafe_role=False)
-SET_TENANT = text("SELECT set_config('app.tenant', :tenant, true)")
-GRANTS = text(
-    "SELECT c.relname, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a "
-    "WHERE c.relname ~ '^outbox' AND a.grantee = to_regrole(:role) ORDER BY 1, 2"
-)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "partitioned"])
-def walled(request: pytest.FixtureRequest, engine: Engine) -> Engine:
-    """A database with tenancy, and one event each of two tenants."""
-    apply(engine, SchemaOptions(tenancy=True, partitioned=request.param, ahead=DAY))
-    with engine.begin() as connection:
-        record(connection, 1, tenant_id="acme")
-        record(connection, 2, tenant_id="globex")
-    return engine
-
-
-@contextmanager
-def acting(engine: Engine, role: str, tenant: str | None = None) -> Iterator[Connection]:
-    """Open a transaction as a role, for a tenant; it is rolled back."""
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f"SET LOCAL ROLE {role}")
-        if tenant is not None:
-            connection.execute(SET_TENANT, {"tenant": tenant})
-        yield connection
-        connection.rollback()
-
-
-def tenants(connection: Connection) -> list[str]:
-    return sorted(connection.scalars(text("SELECT tenant_id FROM outbox")))
+# It says for whom a consumer must look, and holds nothing of theirs.
+UNWALLED = {"consumer_tenant"}
 
 
 def test_every_table_with_a_tenant_has_row_level_security_enabled_and_forced(
@@ -66,20 +39,20 @@ def test_every_table_with_a_tenant_has_row_level_security_enabled_and_forced(
         flags = {row[0]: row[1] for row in connection.execute(query)}
 
     assert {table.name for table in TENANT_TABLES} <= flags.keys()
-    assert all(flags.values()), flags
+    assert {name for name, walled_off in flags.items() if not walled_off} == UNWALLED
 
 
 def test_tenant_tables_are_all_tables_that_have_a_tenant() -> None:
     having = {table.name for table in metadata.sorted_tables if "tenant_id" in table.c}
 
-    assert {table.name for table in TENANT_TABLES} == having
+    assert {table.name for table in TENANT_TABLES} == having - UNWALLED
 
 
 def test_every_policy_says_what_may_be_read_and_what_may_be_written(walled: Engine) -> None:
     query = text("SELECT count(*), count(polqual), count(polwithcheck) FROM pg_policy")
 
     with walled.connect() as connection:
-        assert connection.execute(query).one() == (8, 8, 8)
+        assert connection.execute(query).one() == (25, 25, 25)
 
 
 @pytest.mark.parametrize("tenant", [None, ""])
@@ -203,109 +176,6 @@ def test_views_use_the_rights_of_their_reader_and_no_function_those_of_its_owner
         assert connection.execute(functions).all() == []
 
 
-def test_the_grants_are_these_and_no_others(walled: Engine) -> None:
-    granted: dict[str, dict[str, str]] = {APP: {}, PROJECTOR: {}}
-
-    with walled.connect() as connection:
-        for role, tables in granted.items():
-            for table, privilege in connection.execute(GRANTS, {"role": role}):
-                tables[table] = f"{tables.get(table, '')} {privilege}".strip()
-
-    own = "DELETE INSERT SELECT UPDATE"
-    assert granted[APP] == {
-        "outbox": "INSERT SELECT",
-        "outbox_claim": "SELECT",
-        "outbox_claim_end": "SELECT",
-        "outbox_lease": "SELECT",
-        "outbox_live": "SELECT",
-        "outbox_seq": "USAGE",
-        "outbox_settings": "SELECT",
-    }
-    assert granted[PROJECTOR] == {
-        "outbox": "DELETE SELECT UPDATE",
-        "outbox_audit": "INSERT SELECT",
-        "outbox_blocked_key": own,
-        "outbox_claim": own,
-        "outbox_claim_end": own,
-        "outbox_control": own,
-        "outbox_lease": own,
-        "outbox_live": "SELECT",
-        "outbox_member": own,
-        "outbox_seq": "SELECT",
-        "outbox_settings": "SELECT",
-    }
-
-
-ATTEMPTS = (
-    "UPDATE outbox SET status = 'SENT'",
-    "DELETE FROM outbox",
-    "TRUNCATE outbox",
-    "SELECT 1 FROM outbox FOR UPDATE",
-    "CREATE TABLE loot AS SELECT 1",
-    "ALTER TABLE outbox DISABLE ROW LEVEL SECURITY",
-    "ALTER TABLE outbox NO FORCE ROW LEVEL SECURITY",
-    "DROP POLICY pillarbox_tenant ON outbox",
-    "CREATE POLICY mine ON outbox USING (true)",
-    "SELECT 1 FROM outbox_audit",
-    "SELECT 1 FROM outbox_blocked_key",
-    "SELECT setval('outbox_seq', 1)",
-    "UPDATE outbox_settings SET shard_count = 1",
-    "INSERT INTO outbox_claim_end (claim_id) VALUES (gen_random_uuid())",
-)
-
-
-def test_the_application_is_refused_everything_else(walled: Engine) -> None:
-    with acting(walled, APP, "acme") as connection:
-        for attempt in ATTEMPTS:
-            with (
-                pytest.raises(ProgrammingError, match=r"permission denied|must be owner"),
-                connection.begin_nested(),
-            ):
-                connection.exec_driver_sql(attempt)
-
-
-def test_the_application_cannot_become_the_projector(walled: Engine) -> None:
-    with acting(walled, APP, "acme") as connection:
-        member = text("SELECT pg_has_role(:role, 'MEMBER')")
-
-        assert connection.scalar(member, {"role": PROJECTOR}) is False
-
-
-def test_the_direct_way_into_a_partition_is_shut_even_with_default_privileges(
-    engine: Engine,
-) -> None:
-    apply(engine, SchemaOptions(tenancy=True, partitioned=True, ahead=DAY))
-    with engine.begin() as connection:
-        record(connection, 1, tenant_id="globex")
-        partition = connection.scalar(text("SELECT tableoid::regclass::text FROM outbox"))
-        connection.exec_driver_sql(f"GRANT ALL ON {partition} TO {APP}")
-
-    with acting(engine, APP, "globex") as connection:
-        assert tenants(connection) == ["globex"]
-        assert connection.exec_driver_sql(f"SELECT 1 FROM {partition}").all() == []
-
-
-def test_the_projector_serves_every_tenant_and_records_no_event(walled: Engine) -> None:
-    with acting(walled, PROJECTOR) as connection:
-        assert tenants(connection) == ["acme", "globex"]
-        settled = connection.execute(update(outbox).values(status="SENT"))
-        assert settled.rowcount == 2
-        lease(connection)
-        claim(connection, [1, 2], ended=True)
-        with pytest.raises(ProgrammingError, match="permission denied"):
-            record(connection, 3, tenant_id="acme")
-
-
-def test_the_roles_are_neither_superusers_nor_owners_nor_exempt(walled: Engine) -> None:
-    query = text(
-        "SELECT rolname FROM pg_roles WHERE rolname ~ '^pillarbox_' AND (rolsuper OR rolbypassrls "
-        "OR rolcanlogin OR rolcreaterole OR has_schema_privilege(rolname, 'public', 'CREATE'))"
-    )
-
-    with walled.connect() as connection:
-        assert connection.execute(query).all() == []
-
-
 def test_start_up_accepts_the_application_role(walled: Engine) -> None:
     with acting(walled, APP) as connection:
         warnings = strict(connection)
@@ -375,17 +245,6 @@ def test_a_users_own_table_gets_the_same_wall(engine: Engine) -> None:
 def test_a_name_with_more_in_it_than_a_name_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
         tenant_policies(**arguments)
-
-
-def test_names_of_roles_can_be_chosen(engine: Engine) -> None:
-    options = SchemaOptions(
-        schema="shop", tenancy=True, application_role="order", projector_role="user"
-    )
-    with engine.connect() as connection:
-        apply(connection, options)
-
-        assert check(connection, options) == []
-        connection.rollback()
 
 
 def test_policies_can_be_applied_again(engine: Engine) -> None:

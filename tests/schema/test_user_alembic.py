@@ -2,16 +2,18 @@
 
 import io
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, insert, inspect, text
 from sqlalchemy.pool import NullPool
 
 from pillarbox.database import sync_url
 from pillarbox.errors import InvalidConfig, SchemaInUse, SetupError
-from pillarbox.outbox.schema import SchemaOptions, apply, check
+from pillarbox.schema import SchemaOptions, apply, check
+from pillarbox.schema.tables import SEQUENCES, inbox_parked, inbox_task, saga
 from tests.schema.rows import record
 
 INI = """
@@ -172,8 +174,80 @@ def test_a_downgrade_is_refused_while_an_event_is_not_sent(config: Config) -> No
         with pytest.raises(SchemaInUse, match="1 events in the outbox are not SENT"):
             command.downgrade(config, "pillarbox@base")
 
+    command.upgrade(
+        config, "heads"
+    )  # on SQLite versions 3 and 2 were gone before version 1 refused
     with engine_of(config).connect() as connection:
         assert check(connection) == []
+        assert connection.scalar(text("SELECT status FROM outbox")) == "DEAD"
+
+
+def test_a_step_back_from_version_2_leaves_the_outbox_as_it_was(config: Config) -> None:
+    command.upgrade(config, "pillarbox_0001")
+    with engine_of(config).begin() as connection:
+        before = inspect(connection).get_table_names()
+        record(connection, 1)
+    command.upgrade(config, "pillarbox@head")
+
+    command.downgrade(config, "pillarbox_0001")
+
+    with engine_of(config).connect() as connection:
+        assert inspect(connection).get_table_names() == before
+        assert connection.scalar(text("SELECT schema_version FROM outbox_settings")) == 1
+        assert connection.scalar(text("SELECT count(*) FROM outbox")) == 1
+
+
+PRECIOUS = {
+    "1 messages are parked": insert(inbox_parked).values(
+        tenant_id="acme", parked_id=UUID(int=1), seq=1, consumer="c", message_id="m", topic="t",
+        reason="failed", state="parked",
+    ),
+    "1 tasks are not done": insert(inbox_task).values(
+        tenant_id="acme", task_id=UUID(int=1), consumer="c", message_id="m", name="mail",
+    ),
+    "1 sagas have not ended": insert(saga).values(
+        tenant_id="acme", saga_id=UUID(int=1), name="s", version=1, state="STUCK", start_id="e",
+        start={}, steps=["a"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PRECIOUS)
+def test_a_step_back_is_refused_while_messages_tasks_or_sagas_wait(
+    config: Config, what: str
+) -> None:
+    command.upgrade(config, "heads")
+    with engine_of(config).begin() as connection:
+        connection.execute(PRECIOUS[what])
+
+    with pytest.raises(SchemaInUse, match=what):
+        command.downgrade(config, "pillarbox_0001")
+
+    command.upgrade(config, "heads")  # on SQLite version 3 was gone before version 2 refused
+    with engine_of(config).connect() as connection:
+        assert check(connection) == []
+
+
+def test_a_database_of_version_1_is_brought_to_the_newest(config: Config) -> None:
+    command.upgrade(config, "pillarbox_0001")
+    with engine_of(config).begin() as connection:
+        record(connection, 1)
+
+    apply(engine_of(config))
+
+    with engine_of(config).connect() as connection:
+        assert check(connection) == []
+        assert connection.scalar(text("SELECT count(*) FROM outbox")) == 1
+
+
+def test_tenancy_comes_with_the_step_from_version_1(postgres_config: Config) -> None:
+    postgres_config.set_main_option("pillarbox_tenancy", "true")
+    command.upgrade(postgres_config, "pillarbox_0001")
+
+    command.upgrade(postgres_config, "pillarbox@head")
+
+    with engine_of(postgres_config).connect() as connection:
+        assert check(connection, SchemaOptions(tenancy=True)) == []
 
 
 def test_a_downgrade_sees_the_rows_that_row_level_security_hides_from_the_owner(
@@ -188,7 +262,7 @@ def test_a_downgrade_sees_the_rows_that_row_level_security_hides_from_the_owner(
         if not connection.scalar(exists):
             connection.exec_driver_sql(role)
         connection.exec_driver_sql("ALTER SCHEMA public OWNER TO schema_owner_downgrade")
-        for name in [*inspect(connection).get_table_names(), "outbox_live"]:
+        for name in [*inspect(connection).get_table_names(), "outbox_live", *SEQUENCES]:
             connection.exec_driver_sql(f"ALTER TABLE {name} OWNER TO schema_owner_downgrade")
     url = engine_of(postgres_config).url.set(username="schema_owner_downgrade")
     postgres_config.set_main_option("sqlalchemy.url", url.render_as_string(hide_password=False))

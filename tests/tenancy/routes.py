@@ -9,7 +9,15 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, aliased, joinedload, make_transient_to_detached, selectinload
 from sqlalchemy.orm.exc import StaleDataError
 
-from pillarbox import OutboxRecord
+from pillarbox import InboxRecord, OutboxRecord
+from pillarbox.schema.tables import (
+    idempotency,
+    inbox,
+    inbox_applied,
+    inbox_attempt,
+    inbox_parked,
+    inbox_task,
+)
 from tests.tenancy.shop import ACME, GLOBEX, Base, Customer, Line, Order
 
 ORDERS = Base.metadata.tables[Order.__tablename__]
@@ -170,6 +178,22 @@ def outbox_view(session: Session) -> Iterable[Any]:
     return session.scalars(text("SELECT tenant_id FROM outbox_live"))
 
 
+@reads
+def inbox_records(session: Session) -> Iterable[Any]:
+    return (record.tenant_id for record in session.scalars(select(InboxRecord)))
+
+
+@aims
+def inbox_of_another(session: Session) -> Iterable[Any]:
+    return session.scalars(select(inbox.c.payload_hash).where(inbox.c.message_id == "m-globex"))
+
+
+@reads
+def messages_tasks_and_answers(session: Session) -> Iterable[Any]:
+    tables = (inbox_applied, inbox_attempt, inbox_parked, inbox_task, idempotency)
+    return [found for table in tables for found in session.scalars(select(table.c.tenant_id))]
+
+
 @writes(None)
 def core_update(session: Session) -> Any:
     return session.execute(update(ORDERS).where(ORDERS.c.id == 2).values(name="stolen"))
@@ -253,6 +277,35 @@ def upsert_of_a_foreign_row(session: Session) -> Any:
     row = {"id": 2, "tenant_id": ACME, "name": "stolen", "version": 1}
     statement = upsert(ORDERS).values(row)
     return session.execute(statement.on_conflict_do_update(index_elements=["id"], set_=row))
+
+
+@writes(None)
+def inbox_emptied(session: Session) -> Any:
+    return session.execute(delete(inbox).where(inbox.c.message_id == "m-globex"))
+
+
+@writes(None)
+def messages_taken(session: Session) -> Any:
+    where = inbox_parked.c.message_id == "m-globex"
+    return session.execute(update(inbox_parked).where(where).values(state="waiting"))
+
+
+@writes(BY_THE_WALL)
+def inbox_row(session: Session) -> Any:
+    row = {"tenant_id": GLOBEX, "consumer": "c", "message_id": "m-9", "event_type": "T"}
+    return session.execute(insert(inbox).values(row))
+
+
+@writes(BY_THE_WALL)
+def inbox_row_upserted(session: Session) -> Any:
+    row = {"tenant_id": GLOBEX, "consumer": "c", "message_id": "m-globex", "event_type": "T"}
+    statement = upsert(inbox).values(row)
+    return session.execute(statement.on_conflict_do_nothing())
+
+
+@writes(BY_THE_WALL)
+def answer_given_away(session: Session) -> Any:
+    return session.execute(update(idempotency).values(tenant_id=GLOBEX, key_hash="other"))
 
 
 @writes(BY_THE_WALL)

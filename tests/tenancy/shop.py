@@ -55,8 +55,22 @@ class Customer(TenantScoped, Base):
 
 TABLES = tuple(table.name for table in Base.metadata.sorted_tables)
 
+# The tables of Pillarbox that belong to tenants and to which the application may write.
+OURS = (
+    "outbox",
+    "inbox",
+    "inbox_applied",
+    "inbox_attempt",
+    "inbox_parked",
+    "inbox_task",
+    "idempotency",
+    "saga",
+    "saga_step",
+    "saga_stray",
+)
+
 # What stands in the tables at the start of a test: one order, line and customer of each tenant,
-# and a line of each that points to the other's order.
+# a line of each that points to the other's order, and a row of each in our tables.
 SEED = """
 INSERT INTO shop_orders (id, tenant_id, name, version) VALUES
     (1, 'acme', '1', 1), (2, 'globex', 'secret', 1);
@@ -66,5 +80,28 @@ INSERT INTO shop_customers (id, tenant_id, name) VALUES
     (1, 'acme', '1'), (1, 'globex', 'secret'), (2, 'globex', 'secret');
 INSERT INTO outbox (id, tenant_id, occurred_at, shard_hash, event_type, topic, key) VALUES
     ('01900000-0000-7000-8000-000000000001', 'acme', now(), 1, 'T', 't', 'k'),
-    ('01900000-0000-7000-8000-000000000002', 'globex', now(), 1, 'T', 't', 'k')
+    ('01900000-0000-7000-8000-000000000002', 'globex', now(), 1, 'T', 't', 'k');
+INSERT INTO inbox (tenant_id, consumer, message_id, event_type, payload_hash)
+    SELECT tenant, 'c', 'm-' || tenant, 'T', 'secret' FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO inbox_applied (tenant_id, consumer, key, version, number)
+    SELECT tenant, 'c', 'k', 1, 1 FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO inbox_attempt (tenant_id, consumer, message_id)
+    SELECT tenant, 'c', 'm-' || tenant FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO inbox_parked (tenant_id, parked_id, consumer, message_id, topic, reason, state)
+    SELECT tenant, gen_random_uuid(), 'c', 'm-' || tenant, 't', 'failed', 'parked'
+    FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO inbox_task (tenant_id, task_id, consumer, message_id, name)
+    SELECT tenant, gen_random_uuid(), 'c', 'm-' || tenant, 'mail'
+    FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO idempotency
+    (tenant_id, principal, operation, key_hash, fingerprint, state, expires_at)
+    SELECT tenant, 'p', 'POST /orders', 'k', 'f', 'done', now()
+    FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO saga (tenant_id, saga_id, name, version, state, start_id, start, steps)
+    SELECT tenant, '01900000-0000-7000-8000-000000000001', 's', 1, 'STUCK', 'secret', '{}', '[]'
+    FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO saga_step (tenant_id, saga_id, step, part, number, messages)
+    SELECT tenant_id, saga_id, 'a', 'do', 0, '[]' FROM saga;
+INSERT INTO saga_stray (tenant_id, saga_id, message_id, verdict, event_type)
+    SELECT tenant_id, saga_id, 'm', 'late', 'T' FROM saga
 """

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from pillarbox import SqlAlchemyOutbox, tenant
 from pillarbox.tenancy import enter_tenant
 from tests.tenancy.routes import AIMED, READS, WRITES
-from tests.tenancy.shop import ACME, GLOBEX, TABLES, Customer
+from tests.tenancy.shop import ACME, GLOBEX, OURS, TABLES, Customer
 from tests.tenancy.wall import OWNER, REQUIRED, Wall, one_wall, opened, two_drivers
 
 NEW_LINE = "INSERT INTO shop_lines (id, tenant_id, order_id) VALUES (9, 'acme', 1)"
@@ -62,7 +62,7 @@ async def seen(connection: AsyncConnection) -> int:
     """Count what a connection sees in all tables together."""
     counts = [
         await connection.scalar(text(f"SELECT count(*) FROM {table}"))
-        for table in ("outbox", "outbox_live", *TABLES)
+        for table in (*OURS, "outbox_live", *TABLES)
     ]
     return sum(counts)
 

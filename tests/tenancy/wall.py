@@ -19,13 +19,13 @@ from sqlalchemy.pool import NullPool
 
 from pillarbox import collect_events
 from pillarbox.database import sync_url
-from pillarbox.outbox.schema import SchemaOptions, apply
-from pillarbox.outbox.schema.policies import tenant_policies
 from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.schema import SchemaOptions, apply
+from pillarbox.schema.policies import tenant_policies
 from pillarbox.servers import PgBouncer, Postgres
 from pillarbox.tenancy import Tenancy
 from tests.support.servers import require
-from tests.tenancy.shop import SEED, TABLES, Base
+from tests.tenancy.shop import OURS, SEED, TABLES, Base
 
 OWNER, APP, PROJECTOR = "tenancy_owner", "tenancy_app", "tenancy_projector"
 BACKENDS: Final = (
@@ -61,14 +61,16 @@ class Wall:
         return self.admin.execute(statement.encode()).fetchall()
 
     def seed(self) -> None:
-        empty = "".join(f"DELETE FROM {table}; " for table in ("outbox", *reversed(TABLES)))
+        empty = "".join(f"DELETE FROM {table}; " for table in (*OURS, *reversed(TABLES)))
         self.admin.execute((empty + SEED).encode())
 
     def everything_of(self, tenant: str) -> dict[str, list[tuple[Any, ...]]]:
         """Return all rows of a tenant, to be compared before and after."""
         return {
-            table: self.rows(f"SELECT * FROM {table} WHERE tenant_id = '{tenant}' ORDER BY id")
-            for table in ("outbox", *TABLES)
+            table: self.rows(
+                f"SELECT * FROM {table} t WHERE tenant_id = '{tenant}' ORDER BY t::text"
+            )
+            for table in (*OURS, *TABLES)
         }
 
 

@@ -1,10 +1,8 @@
 """Cancelled at any await, a unit of work commits all or nothing and leaves nothing open."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,68 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.pool import QueuePool
 
 from pillarbox import NewEvent, SqlAlchemyOutbox, SQLAlchemyUnitOfWork
+from tests.support.cancelling import Cancel, CancelledAt, on_falling_asleep, on_waking_up, run
 from tests.support.database import Database, on, on_postgres
 from tests.support.orders import Order
 from tests.support.waiting import until
-
-Cancel = Callable[[asyncio.Task[Any], asyncio.Future[Any] | None], None]
-
-
-def on_falling_asleep(task: asyncio.Task[Any], waited_for: asyncio.Future[Any] | None) -> None:
-    """Cancel what the task is about to wait for."""
-    del waited_for
-    task.cancel()
-
-
-def on_waking_up(task: asyncio.Task[Any], waited_for: asyncio.Future[Any] | None) -> None:
-    """Cancel when what the task waits for has come, before it can look at it."""
-    if waited_for is None:
-        task.cancel()
-    else:
-        waited_for.add_done_callback(lambda _: task.cancel())
-
-
-@dataclass(slots=True)
-class CancelledAt:
-    """Drive a coroutine and cancel its task at certain suspensions, counted from 1."""
-
-    work: Coroutine[Any, Any, None]
-    steps: frozenset[int]
-    cancel: Cancel
-    suspensions: int = 0
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        inner = self.work.__await__()
-        step: Callable[[], Any] = partial(inner.send, None)
-        while True:
-            try:
-                waited_for = step()
-            except StopIteration:
-                return
-            self.suspensions += 1
-            if self.suspensions in self.steps:
-                task = asyncio.current_task()
-                assert task is not None
-                self.cancel(task, waited_for)
-            try:
-                value = yield waited_for
-            except BaseException as error:  # noqa: BLE001 - handed on to the coroutine
-                step = partial(inner.throw, error)
-            else:
-                step = partial(inner.send, value)
-
-
-async def run(driven: CancelledAt) -> bool:
-    """Run to the end; tell whether the coroutine was cancelled."""
-
-    async def drive() -> None:
-        await driven
-
-    task = asyncio.create_task(drive())
-    await asyncio.wait({task})
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error
-    return task.cancelled()
 
 
 async def place(sessions: async_sessionmaker[AsyncSession], order_id: str) -> None:

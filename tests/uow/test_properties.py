@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from pillarbox import SQLAlchemyUnitOfWork
+from tests.support.cancelling import CancelledAt, on_falling_asleep, on_waking_up, run
 from tests.support.database import PROPERTY_BACKENDS, Database, on
 from tests.support.orders import Order, Plan
-from tests.uow.test_cancellation import CancelledAt, on_falling_asleep, on_waking_up, run
 
 SIMPLE = ("new", "load", "change", "raise", "add", "plain", "flush", "write", "query", "drop")
 BRACKETS = ("begin", "release", "undo", "undo")

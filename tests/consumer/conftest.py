@@ -1,0 +1,17 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.consumer.rig import Shop
+from tests.support.database import Database, database, databases
+
+__all__ = ["database", "databases"]
+
+
+@pytest.fixture
+async def shop(database: Database) -> AsyncIterator[Shop]:
+    """A consumer's tables, empty, and a bus in memory."""
+    made = Shop(database)
+    await made.clear()
+    yield made
+    await made.clear()

@@ -1,0 +1,202 @@
+"""The loop against the outside: a database that goes away, a full window, stale events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from pillarbox.bus.memory import MemoryMessageBus
+from pillarbox.bus.subscription import Reception
+from pillarbox.consumer.context import Context
+from pillarbox.consumer.metrics import ConsumerMetrics
+from pillarbox.database import async_url, sync_url
+from pillarbox.errors import InvalidConfig
+from pillarbox.measures import Distribution
+from pillarbox.schema import apply
+from pillarbox.servers import Postgres
+from tests.consumer.rig import QUICK, Counting, Shop, record
+from tests.support.database import Database, on
+from tests.support.waiting import until
+
+QUICK_LIMIT = timedelta(seconds=3)
+BOTH = on("postgres18+psycopg", "sqlite+aiosqlite")
+
+
+@pytest.fixture
+async def restarting(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Shop, Postgres]]:
+    """A shop on a server of its own, which can be killed."""
+    with Postgres(18) as server:
+        url = server.create_database("restarting")
+        engine = create_engine(sync_url(url), poolclass=NullPool)
+        with engine.begin() as connection:
+            apply(connection)
+        chosen = async_url(url.replace("postgresql:", f"postgresql+{request.param}:"))
+        made = create_async_engine(chosen)
+        shop = Shop(Database("restarting", chosen, made, async_sessionmaker(made)))
+        await shop.clear()
+        yield shop, server
+        await made.dispose()
+
+
+@pytest.mark.servers("postgres18")
+@pytest.mark.parametrize("restarting", ["psycopg", "asyncpg"], indirect=True)
+async def test_a_database_that_dies_costs_no_attempt_and_no_effect(
+    restarting: tuple[Shop, Postgres],
+) -> None:
+    shop, server = restarting
+    begun = asyncio.Event()
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        await ctx.session.flush()
+        if event["n"] == 20:
+            begun.set()
+
+    for n in range(200):
+        shop.send(f"m{n}", key=f"k{n % 5}", n=n)
+    async with shop.running(shop.loop(handler, replace(QUICK, batch_size=3, max_attempts=1))):
+        await begun.wait()
+        await asyncio.to_thread(server.kill)
+        await until(lambda: _is_away(shop), "the consumer has noticed", limit=20)
+        await asyncio.to_thread(server.restart)
+        await until(lambda: shop.effects_are(200), "all are done", limit=60)
+
+    for key in range(5):
+        assert await shop.effects(f"k{key}") == [f"m{n}" for n in range(200) if n % 5 == key]
+    assert await shop.count("inbox_parked") == 0
+    assert "failed" not in shop.seen.outcomes
+
+
+@BOTH
+async def test_receiving_stops_when_the_window_is_full(shop: Shop) -> None:
+    opened, received = asyncio.Event(), []
+
+    class Watching(Counting):
+        def received(self, messages: int) -> None:
+            received.append(messages)
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await opened.wait()
+        await record(event, ctx)
+
+    for n in range(50):
+        shop.send(f"m{n}", key=f"k{n}", n=n)
+    config = replace(QUICK, window=10, batch_size=5)
+    async with shop.running(shop.loop(handler, config, observer=Watching())):
+        await until(lambda: _is(sum(received) == 10), "the window is full")
+        opened.set()
+        await until(lambda: shop.effects_are(50), "all are done")
+
+    assert sum(received[:1]) <= 10
+    assert max(received) <= 10
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("policy", "applied", "parked"), [("apply", 4, 0), ("drop", 3, 0), ("park", 3, 1)]
+)
+async def test_an_event_older_than_what_was_applied_is_treated_by_policy(
+    shop: Shop, policy: Any, applied: int, parked: int
+) -> None:
+    config = replace(QUICK, on_stale=policy)
+    for message_id, version, number in (("a", 1, 1), ("b", 1, 2), ("c", 3, 1)):
+        shop.send(message_id, aggregate_version=str(version), event_number=str(number))
+    await shop.loop(config=config).drain()
+
+    shop.send("late", aggregate_version="2", event_number="9")
+    await shop.loop(config=config).drain()
+
+    assert len(await shop.effects()) == applied
+    assert await shop.count("inbox_parked", "reason = 'stale' AND holds_key = 0") == parked
+    assert await shop.count("inbox_applied") == (0 if policy == "apply" else 1)
+
+
+@BOTH
+async def test_a_hold_longer_than_the_broker_s_patience_is_refused(shop: Shop) -> None:
+    reception = Reception(orders_keys=True, hand_back_limit=QUICK_LIMIT, longest_redelivery=None)
+    shop.bus = MemoryMessageBus(reception=reception)
+
+    with pytest.raises(InvalidConfig, match=r"is 5 s, and the broker delivers again after 3 s"):
+        await shop.loop().run_forever()
+
+
+@BOTH
+async def test_an_inbox_that_forgets_before_the_broker_does_says_both_numbers(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    week = Reception(orders_keys=True, hand_back_limit=None, longest_redelivery=timedelta(days=7))
+    shop.bus = MemoryMessageBus(reception=week)
+
+    await shop.loop(config=replace(QUICK, retention_days=3)).drain()
+
+    [said] = [line for line in caplog.records if line.message == "inbox_forgets_early"]
+    warning: str = vars(said)["warning"]
+    assert said.levelname == "WARNING"
+    assert "for 3 days" in warning
+    assert "for 7 days" in warning
+
+
+@BOTH
+async def test_the_metrics_tell_what_became_of_messages(shop: Shop) -> None:
+    metrics = ConsumerMetrics("payments")
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        if event["n"] == 3:
+            raise ValueError("in this test")
+        await record(event, ctx)
+
+    for n in range(4):
+        shop.send(f"m{n}", key=f"k{n}", n=n)
+    shop.send("m0", key="k0", n=0)
+    await shop.loop(handler, replace(QUICK, max_attempts=2), observer=metrics).drain()
+
+    values = {
+        (sample.name, dict(sample.labels).get("outcome")): sample.value
+        for sample in metrics.snapshot()
+    }
+    deliveries = "pillarbox_inbox_deliveries_total"
+    assert values[deliveries, "new"] == 3
+    assert values[deliveries, "duplicate"] == 1
+    assert values[deliveries, "failed"] == 2
+    assert values[deliveries, "parked"] == 1
+    assert values["pillarbox_consumer_lag_messages", None] == 5  # asked when all still waited
+    durations = values["pillarbox_handler_duration_seconds", None]
+    assert isinstance(durations, Distribution)
+    assert durations.count >= 5
+
+
+@BOTH
+async def test_the_outbox_of_a_handler_commits_with_its_effect(shop: Shop) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        await ctx.outbox.add(topic="shop.payment", payload={"n": event["n"]}, key="k")
+        if event["n"] == 1:
+            raise ValueError("in this test")
+
+    await _empty_outbox(shop)
+    for n in range(3):
+        shop.send(f"m{n}", key=f"k{n}", n=n)
+    await shop.loop(handler, replace(QUICK, lanes=1, max_attempts=1)).drain()
+
+    assert sorted(await shop.effects()) == ["m0", "m2"]
+    assert [record.payload for record in await shop.database.events()] == [{"n": 0}, {"n": 2}]
+    await _empty_outbox(shop)
+
+
+async def _empty_outbox(shop: Shop) -> None:
+    async with shop.database.engine.begin() as connection:
+        await connection.exec_driver_sql("DELETE FROM outbox")
+
+
+async def _is_away(shop: Shop) -> bool:
+    return shop.seen.away > 0
+
+
+async def _is(value: bool) -> bool:
+    return value

@@ -1,0 +1,208 @@
+"""One transaction for a batch: each message takes effect once, and a bad one costs only itself."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from pillarbox.consumer.context import Context
+from pillarbox.consumer.signals import Drop, Park, Retry
+from tests.consumer.rig import QUICK, Effect, Shop, record
+from tests.support.database import on
+
+pytestmark = on("postgres18+psycopg", "postgres18+asyncpg", "sqlite+aiosqlite")
+
+
+async def test_every_message_takes_effect_once_in_the_order_of_its_key(shop: Shop) -> None:
+    for n in range(60):
+        shop.send(f"m{n}", key=f"k{n % 7}", n=n)
+
+    await shop.loop().drain()
+
+    assert sorted(await shop.effects()) == sorted(f"m{n}" for n in range(60))
+    for key in range(7):
+        assert await shop.effects(f"k{key}") == [f"m{n}" for n in range(60) if n % 7 == key]
+    assert await shop.count("inbox") == 60
+    assert shop.seen.outcomes == {"new": 60}
+
+
+async def test_what_comes_again_has_no_second_effect(shop: Shop) -> None:
+    for n in range(10):
+        shop.send(f"m{n}", key=f"k{n % 3}", n=n)
+    await shop.loop().drain()
+
+    shop.bus.redeliver()
+    await shop.loop().drain()
+
+    assert len(await shop.effects()) == 10
+    assert shop.seen.outcomes == {"new": 10, "duplicate": 10}
+    assert await shop.count("inbox_attempt") == 0
+
+
+async def test_two_copies_in_one_batch_are_one_effect(shop: Shop) -> None:
+    for _ in range(3):
+        shop.send("m1", n=1)
+
+    await shop.loop().drain()
+
+    assert await shop.effects() == ["m1"]
+    assert shop.seen.outcomes == {"new": 1, "duplicate": 2}
+
+
+async def test_one_bad_message_costs_only_itself(shop: Shop) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        if ctx.envelope.event_id == "bad":
+            raise ValueError("in this test")
+
+    for n in range(5):
+        shop.send(f"m{n}", key=f"k{n}", n=n)
+    shop.send("bad", key="bad")
+
+    await shop.loop(handler, replace(QUICK, lanes=1, max_attempts=2)).drain()
+
+    assert sorted(await shop.effects()) == [f"m{n}" for n in range(5)]
+    assert await shop.count("inbox_parked", "message_id = 'bad' AND attempts = 2") == 1
+    assert await shop.count("inbox") == 5
+    assert await shop.count("inbox_attempt") == 0
+
+
+async def test_a_statement_that_fails_is_its_own_message_s_fault(shop: Shop) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        if ctx.envelope.event_id == "bad":
+            await ctx.session.execute(text("SELECT no_such_column FROM inbox"))
+
+    for message_id in ("m0", "bad", "m1"):
+        shop.send(message_id, key=message_id)
+
+    await shop.loop(handler, replace(QUICK, lanes=1, max_attempts=1)).drain()
+
+    assert sorted(await shop.effects()) == ["m0", "m1"]
+    assert await shop.count("inbox_parked") == 1
+
+
+async def test_a_row_that_only_the_flush_refuses_is_found(shop: Shop) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        name = None if ctx.envelope.event_id == "bad" else ctx.envelope.event_id
+        ctx.session.add(Effect(message_id=name, key="", n=event["n"]))
+
+    for message_id in ("m0", "bad", "m1"):
+        shop.send(message_id, key=message_id)
+
+    await shop.loop(handler, replace(QUICK, lanes=1, max_attempts=1)).drain()
+
+    assert sorted(await shop.effects()) == ["m0", "m1"]
+    assert await shop.count("inbox_parked", "error_class = 'IntegrityError'") == 1
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback", "close"])
+async def test_a_handler_that_ends_the_transaction_is_refused(shop: Shop, ending: str) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        if ctx.envelope.event_id == "bad":
+            await getattr(ctx.session, ending)()
+
+    for message_id in ("m0", "bad", "m1"):
+        shop.send(message_id, key=message_id)
+
+    await shop.loop(handler, replace(QUICK, lanes=1, max_attempts=1)).drain()
+
+    assert sorted(await shop.effects()) == ["m0", "m1"]
+    assert await shop.count("inbox") == 2
+    assert await shop.count("inbox_parked", "message_id = 'bad'") == 1
+
+
+async def test_a_handler_that_asks_to_drop_leaves_a_claim_and_no_effect(shop: Shop) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        raise Drop("not ours")
+
+    shop.send("m1")
+    await shop.loop(handler).drain()
+    shop.bus.redeliver()
+    await shop.loop().drain()
+
+    assert await shop.effects() == []
+    assert await shop.count("inbox") == 1
+    assert shop.seen.outcomes == {"dropped": 1, "duplicate": 1}
+
+
+async def test_a_handler_that_asks_to_wait_gets_its_message_again(shop: Shop) -> None:
+    tries: list[int] = []
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        tries.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise Retry(after=timedelta(milliseconds=1))
+        await record(event, ctx)
+
+    shop.send("m1")
+    await shop.loop(handler).drain()
+
+    assert tries == [1, 2, 3]
+    assert await shop.effects() == ["m1"]
+
+
+async def test_a_handler_that_asks_for_a_person_is_not_called_again(shop: Shop) -> None:
+    tries: list[int] = []
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        tries.append(ctx.attempt)
+        raise Park("the customer is unknown")
+
+    shop.send("m1")
+    await shop.loop(handler).drain()
+
+    assert tries == [1]
+    reason = await shop.database.scalar("SELECT reason || ': ' || error_message FROM inbox_parked")
+    assert reason == "handler-asked: the customer is unknown"
+
+
+async def test_the_same_id_with_another_content_is_parked_and_not_applied(shop: Shop) -> None:
+    shop.send("m1", n=1)
+    await shop.loop().drain()
+
+    shop.send("m1", n=2)
+    shop.send("m2", n=3)
+    await shop.loop().drain()
+
+    assert await shop.effects() == ["m1", "m2"]
+    assert await shop.count("inbox_parked", "reason = 'content-mismatch' AND holds_key = 0") == 1
+
+
+async def test_what_cannot_be_read_is_parked_with_its_code(shop: Shop) -> None:
+    shop.put("m1", b"{")
+    shop.put("m2", b'{"n":1}', event_type="Unheard")
+    shop.send("m3")
+
+    await shop.loop().drain()
+
+    assert await shop.effects() == ["m3"]
+    assert shop.seen.outcomes == {"parked": 2, "new": 1}
+    assert await shop.count("inbox_parked", "reason = 'undecodable'") == 1
+    assert await shop.count("inbox_parked", "reason = 'unknown-type'") == 1
+
+
+async def test_two_loops_with_the_same_messages_at_once_have_one_effect_for_each(
+    shop: Shop,
+) -> None:
+    """Two groups stand for two members of which neither knows that the other has the messages."""
+    other = Shop(shop.database)
+    for n in range(50):
+        for one in (shop, other):
+            one.send(f"m{n}", key=f"k{n % 5}", n=n)
+
+    async with asyncio.TaskGroup() as group:
+        for one in (shop, other):
+            group.create_task(one.loop(config=replace(QUICK, batch_size=3)).drain())
+
+    assert sorted(await shop.effects()) == sorted(f"m{n}" for n in range(50))
+    for key in range(5):
+        assert await shop.effects(f"k{key}") == [f"m{n}" for n in range(50) if n % 5 == key]
+    both = (shop.seen.outcomes, other.seen.outcomes)
+    assert sum(found.get("new", 0) for found in both) == 50
+    assert sum(found.get("duplicate", 0) for found in both) == 50

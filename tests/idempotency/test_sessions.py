@@ -1,0 +1,212 @@
+"""Handlers that write by a session, and handlers that roll back: one transaction all the same."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import httpx
+import pytest
+from fastapi import APIRouter, Depends
+from sqlalchemy import func, insert, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pillarbox import SQLAlchemyUnitOfWork
+from pillarbox.idempotency.store import CommandStore
+from tests.idempotency.conftest import Make, client_of
+from tests.idempotency.shop import NewOrder, Shop, place_order
+from tests.support.database import Database, on
+from tests.support.orders import Order
+
+pytestmark = on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite")
+
+ORDER = {"id": "o-1", "total": 7}
+K1 = {"Idempotency-Key": "k-1"}
+
+
+def add_routes(shop: Shop) -> None:
+    """Add endpoints that use the session dependency, alone and beside a unit of work."""
+    box = shop.box
+    Held = Annotated[AsyncSession, Depends(box.session)]  # noqa: N806 - a type
+    Uow = Annotated[SQLAlchemyUnitOfWork, Depends(box.uow)]  # noqa: N806 - a type
+    router = APIRouter(
+        prefix="/held", route_class=box.idempotent_route(principal=lambda r: r.headers["x-user"])
+    )
+
+    async def reader(held: Held) -> int:
+        return (await held.execute(select(func.count()).select_from(Order))).scalar_one()
+
+    async def untidy(held: Held) -> None:
+        held.add(Order.place("o-untidy"))
+        await held.flush()
+
+    @router.post("/committed")
+    async def committed(body: NewOrder, held: Held) -> str:
+        shop.executed.append(body.id)
+        held.add(Order.place(body.id))
+        await held.commit()
+        return body.id
+
+    @router.post("/forgotten")
+    async def forgotten(body: NewOrder, held: Held) -> str:
+        shop.executed.append(body.id)
+        held.add(Order.place(body.id))
+        await held.flush()
+        return body.id
+
+    @router.post("/fails")
+    async def fails(body: NewOrder, held: Held) -> str:
+        held.add(Order.place(body.id))
+        await held.commit()
+        raise ZeroDivisionError
+
+    @router.post("/beside")
+    async def beside(body: NewOrder, seen: Annotated[int, Depends(reader)], uow: Uow) -> int:
+        await place_order(uow, body)
+        return seen
+
+    @router.post("/untidy", dependencies=[Depends(untidy)])
+    async def after_untidy(body: NewOrder) -> str:
+        shop.executed.append(body.id)
+        return body.id
+
+    @router.post("/second-try")
+    async def second_try(body: NewOrder) -> str:
+        """Fall back to another id when the first is taken, as handlers do."""
+        try:
+            async with box.unit_of_work() as uow:
+                await uow.session.execute(insert(Order).values(id="o-taken", version=1))
+                await uow.commit()
+        except IntegrityError:
+            async with box.unit_of_work() as uow:
+                await place_order(uow, body)
+        return body.id
+
+    shop.app.include_router(router)
+
+
+@pytest.fixture
+async def held(shop: Shop) -> AsyncIterator[httpx.AsyncClient]:
+    add_routes(shop)
+    async with client_of(shop) as client:
+        yield client
+
+
+async def test_a_session_of_the_application_commits_with_the_answer(
+    database: Database, shop: Shop, held: httpx.AsyncClient
+) -> None:
+    first = await held.post("/held/committed", json=ORDER, headers=K1)
+    again = await held.post("/held/committed", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.content) == (200, first.content)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert shop.executed == ["o-1"]
+    assert await database.order_ids() == ["o-1"]
+    assert await database.event_types() == ["OrderPlaced"]
+
+
+async def test_what_a_session_has_committed_is_undone_with_the_command(
+    database: Database, held: httpx.AsyncClient
+) -> None:
+    answer = await held.post("/held/fails", json=ORDER, headers=K1)
+
+    assert answer.status_code == 500
+    assert await database.order_ids() == []
+    assert await database.event_types() == []
+
+
+async def test_what_a_session_has_not_committed_is_undone_and_the_answer_stands(
+    database: Database, shop: Shop, held: httpx.AsyncClient
+) -> None:
+    for _ in range(2):
+        answer = await held.post("/held/forgotten", json=ORDER, headers=K1)
+
+    assert answer.headers["idempotency-replayed"] == "true"
+    assert shop.executed == ["o-1"]
+    assert await database.order_ids() == []
+
+
+async def test_a_dependency_that_reads_and_an_endpoint_that_writes_are_one_transaction(
+    database: Database, held: httpx.AsyncClient
+) -> None:
+    first = await held.post("/held/beside", json=ORDER, headers=K1)
+    again = await held.post("/held/beside", json=ORDER, headers=K1)
+
+    assert (first.status_code, first.json()) == (200, 0)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert await database.order_ids() == ["o-1"]
+
+
+async def test_a_dependency_that_leaves_its_writing_uncommitted_takes_no_claim_with_it(
+    database: Database, shop: Shop, held: httpx.AsyncClient
+) -> None:
+    first = await held.post("/held/untidy", json=ORDER, headers=K1)
+    again = await held.post("/held/untidy", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert shop.executed == ["o-1"]
+    assert await database.order_ids() == []
+
+
+async def test_without_a_key_the_session_is_the_applications_own(
+    database: Database, held: httpx.AsyncClient
+) -> None:
+    await held.post("/held/committed", json=ORDER)
+
+    assert await database.order_ids() == ["o-1"]
+
+
+async def test_after_a_refused_first_try_the_key_is_claimed_again(
+    database: Database, held: httpx.AsyncClient
+) -> None:
+    async with database.sessions() as session:
+        session.add(Order(id="o-taken"))
+        await session.commit()
+
+    first = await held.post("/held/second-try", json=ORDER, headers=K1)
+    again = await held.post("/held/second-try", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert await database.order_ids() == ["o-1", "o-taken"]
+    assert await database.scalar("SELECT count(*) FROM idempotency") == 1
+
+
+async def test_who_is_overtaken_after_a_rollback_gives_the_other_ones_answer(
+    database: Database, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let another request do the whole command between the rollback and the second claim."""
+    if not database.is_postgres:
+        return  # one writer at a time: on SQLite nobody comes in between within a process
+    ours, other = make(), make()
+    await overtake(monkeypatch, database)
+
+    async with client_of(ours) as client, client_of(other) as rival:
+        first = await client.post("/rolled-back", json=ORDER, headers=K1)
+        again = await rival.post("/rolled-back", json=ORDER, headers=K1)
+
+    assert (first.status_code, first.text) == (201, "of the other")
+    assert first.headers["idempotency-replayed"] == "true"
+    assert again.content == first.content
+
+
+async def overtake(monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
+    """Have the second claim meet the committed row of somebody else."""
+    store: Any = CommandStore.__subclasses__()
+    (postgres,) = [kind for kind in store if kind.__name__ == "PostgresCommands"]
+    claim, calls = postgres.claim, []
+
+    def overtaken(self: Any, connection: Any, bid: Any) -> Any:
+        calls.append(bid)
+        if len(calls) == 2:
+            with connection.engine.connect() as elsewhere:
+                claimed = claim(self, elsewhere, bid)
+                elsewhere.execute(
+                    text(
+                        "UPDATE idempotency SET state = 'done', status_code = 201, headers = '[]', "
+                        "body = 'of the other'"
+                    )
+                )
+                elsewhere.commit()
+            assert type(claimed).__name__ == "Claimed"
+        return claim(self, connection, bid)
+
+    monkeypatch.setattr(postgres, "claim", overtaken)

@@ -1,0 +1,68 @@
+"""News of quiet tenants beside a backlog: what is claimed when."""
+
+import pytest
+
+from pillarbox.projector.mixture import Mixture
+
+
+def behind() -> Mixture:
+    mixture = Mixture()
+    mixture.stepped(0.0, took=0.01, more=True)
+    return mixture
+
+
+def test_without_a_backlog_nothing_rests() -> None:
+    mixture = Mixture()
+    mixture.met(1.0)
+    mixture.stepped(1.0, took=0.01, more=False)
+
+    assert mixture.mixed(1.0)
+    assert (mixture.behind, mixture.rest(1.0)) == (False, 0.0)
+
+
+def test_a_backlog_alone_does_not_rest() -> None:
+    assert behind().rest(0.0) == 0.0
+
+
+def test_beside_news_a_backlog_rests_twice_as_long_as_its_claim_took() -> None:
+    mixture = behind()
+    mixture.met(0.0)
+
+    assert mixture.rest(0.0) == pytest.approx(0.02)
+    assert mixture.rest(0.02) <= 0
+
+
+def test_a_slow_database_makes_no_endless_rest() -> None:
+    mixture = Mixture()
+    mixture.met(0.0)
+    mixture.stepped(0.0, took=3.0, more=True)
+
+    assert mixture.rest(0.0) == pytest.approx(0.05)
+
+
+def test_a_while_after_the_last_news_the_backlog_has_everything() -> None:
+    mixture = behind()
+    mixture.met(0.0)
+    mixture.stepped(5.0, took=0.01, more=True)
+
+    assert not mixture.mixed(5.0)
+    assert mixture.rest(5.0) == 0.0
+
+
+def test_news_is_looked_for_at_once_while_there_is_some() -> None:
+    mixture = behind()
+    mixture.looked(1.0, found=True)
+
+    assert mixture.news_in(1.0) <= 0
+
+
+def test_looking_in_vain_becomes_rarer_and_news_ends_that() -> None:
+    mixture, waits, now = behind(), list[float](), 1.0
+    for _ in range(6):
+        mixture.looked(now, found=False)
+        waits.append(mixture.news_in(now))
+        now += waits[-1]
+    mixture.looked(now, found=True)
+
+    assert waits == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
+    assert mixture.news_in(now) <= 0

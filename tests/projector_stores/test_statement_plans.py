@@ -1,0 +1,77 @@
+"""The plans of the statements on the projector's own connections, made while the table is empty.
+
+Such a plan stays until the table is analyzed: it must not read all of what has come meanwhile.
+"""
+
+import re
+
+import pytest
+
+from pillarbox.projector.postgres.connecting import connect_to
+from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.scope import Scope
+from tests.projector_stores.rig import Rig
+
+TENANTS = 200
+FEED, TURNS, KEY = "ix_outbox_txid", "ix_outbox_claim", "pk_outbox"
+PLANS = {
+    "read": {FEED, TURNS},
+    "read_sized": {FEED, TURNS},
+    "read_and_claim": {FEED},
+    "settle_sent": {KEY},
+    "settle_sent_many": {KEY},
+    "settle_deleted": {KEY},
+    "settle_deleted_many": {KEY},
+    "discover": {TURNS},
+}
+OUTBOX = re.compile(r"(Seq Scan|Index.* Scan using (\w+)) on outbox ")
+
+
+def numbered(statement: bytes) -> bytes:
+    """Write the parameters as the server does."""
+    places: dict[bytes, int] = {}
+
+    def place(found: re.Match[bytes]) -> bytes:
+        return b"$%d" % places.setdefault(found[1], len(places) + 1)
+
+    return re.sub(rb"%\((\w+)\)s", place, statement).replace(b"%%", b"%")
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+@pytest.mark.parametrize("name", PLANS)
+async def test_a_plan_for_an_empty_table_uses_the_index_of_a_full_one(rig: Rig, name: str) -> None:
+    assert await indexes_of_plan(rig, name) == PLANS[name]
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+@pytest.mark.parametrize("name", PLANS)
+async def test_so_does_one_for_a_table_that_had_rows_of_many_tenants(rig: Rig, name: str) -> None:
+    for number in range(1, TENANTS):
+        await rig.record(number, tenant_id=f"t{number}")
+    await look_at_values(rig)
+    await rig.clear()
+
+    assert await indexes_of_plan(rig, name) == PLANS[name]
+
+
+async def look_at_values(rig: Rig) -> None:
+    """Have the server count the values of each column."""
+    connection = await connect_to(rig.database.url)()
+    await connection.execute("ANALYZE outbox")
+    await connection.close()
+
+
+async def indexes_of_plan(rig: Rig, name: str) -> set[str]:
+    """Return what a plan reads the outbox by, when it is made on the empty table."""
+    statements = Statements(schema=None, shards=64, scope=Scope(), by_row=False)
+    connection = await connect_to(rig.database.url)()
+    try:
+        await connection.execute("VACUUM (ANALYZE) outbox")
+        explain = b"EXPLAIN (GENERIC_PLAN) " + numbered(statements[name])
+        cursor = await connection.execute(explain, prepare=False)
+        plan = [line for (line,) in await cursor.fetchall()]
+    finally:
+        await connection.close()
+
+    used = [found for line in plan if (found := OUTBOX.search(line))]
+    return {found[2] or found[1] for found in used}

@@ -1,0 +1,17 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.readmodel.rig import Rig
+from tests.support.database import Database, database, databases
+
+__all__ = ["database", "databases"]
+
+
+@pytest.fixture
+async def rig(database: Database) -> AsyncIterator[Rig]:
+    """A log that begins with number 1, read models' tables, empty."""
+    made = Rig(database)
+    await made.clear()
+    yield made
+    await made.clear()

@@ -1,0 +1,139 @@
+"""Hot rows in a real Redis: removed after the commit, and never put back by a slow reader."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from pillarbox import ReadDAO
+from pillarbox.readmodel.parts import Parts
+from pillarbox.readmodel.query import decoded, encoded
+from pillarbox.readmodel.rebuild import LogRebuild
+from pillarbox.readmodel.redis_cache import RedisRowCache
+from pillarbox.readmodel.runner import LogRunner
+from pillarbox.servers import Redis
+from tests.readmodel.rig import Accounts, Deposited, Rig
+from tests.support.database import on
+
+ROW = ("default", "a")
+on_one = on("postgres18+asyncpg")
+
+
+@pytest.fixture
+async def cache(redis_server: Redis) -> AsyncIterator[RedisRowCache]:
+    made = RedisRowCache(redis_server.url, prefix=f"test-{uuid4().hex}")
+    yield made
+    await made.close()
+
+
+def cached(rig: Rig, cache: RedisRowCache) -> Parts:
+    return Parts(rig.database.sessions, rig.parts().config, cache=cache)
+
+
+async def read(rig: Rig, cache: RedisRowCache) -> int | None:
+    async with rig.database.sessions() as session:
+        row = await ReadDAO(session, Accounts, cache=cache).get("a")
+    return None if row is None else row["cents"]
+
+
+@on_one
+async def test_a_row_is_read_from_the_cache_and_again_from_the_table_when_it_changed(
+    rig: Rig, cache: RedisRowCache
+) -> None:
+    runner = LogRunner(Accounts(), cached(rig, cache))
+    await rig.record(Deposited("a", 5))
+    await runner.drain()
+    first = await read(rig, cache)
+    async with rig.database.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE account SET cents = 99")
+    from_cache = await read(rig, cache)
+    await rig.record(Deposited("a", 1))
+
+    await runner.drain()
+
+    assert (first, from_cache) == (5, 5)
+    assert await read(rig, cache) == 100
+
+
+async def test_a_slow_reader_cannot_put_an_old_row_back(cache: RedisRowCache) -> None:
+    """It read before the commit, and puts after the removal."""
+    slow = await cache.get("accounts", ROW)
+    await cache.forget("accounts", [ROW])
+
+    kept = await cache.put("accounts", ROW, b"old", slow.token)
+    quick = await cache.get("accounts", ROW)
+    await cache.put("accounts", ROW, b"new", quick.token)
+    again = await cache.put("accounts", ROW, b"old", slow.token)
+
+    assert (kept, again) == (False, False)
+    assert (await cache.get("accounts", ROW)).content == b"new"
+
+
+async def test_a_token_of_a_row_that_redis_has_dropped_is_worthless(redis_server: Redis) -> None:
+    cache = RedisRowCache(redis_server.url, keep=timedelta(milliseconds=1), prefix=uuid4().hex)
+    found = await cache.get("accounts", ROW)
+    while (await cache.get("accounts", ROW)).token == found.token:
+        pass
+
+    assert await cache.put("accounts", ROW, b"old", found.token) is False
+    await cache.close()
+
+
+async def test_all_rows_of_a_model_are_forgotten_together(cache: RedisRowCache) -> None:
+    found = await cache.get("accounts", ROW)
+    await cache.put("accounts", ROW, b"one", found.token)
+
+    await cache.forget_all("accounts")
+
+    assert (await cache.get("accounts", ROW)).content is None
+    assert await cache.put("accounts", ROW, b"one", found.token) is False
+
+
+@on_one
+async def test_a_rebuild_forgets_every_copy(rig: Rig, cache: RedisRowCache) -> None:
+    parts = cached(rig, cache)
+    await rig.record(Deposited("a", 5))
+    await LogRunner(Accounts(), parts).drain()
+    async with rig.database.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE account SET cents = 99")
+    wrong = await read(rig, cache)
+
+    await LogRebuild(Accounts(), parts).run()
+
+    assert (wrong, await read(rig, cache)) == (99, 5)
+
+
+@on_one
+async def test_rows_of_a_process_that_died_after_its_commit_are_forgotten_by_the_next(
+    rig: Rig, cache: RedisRowCache
+) -> None:
+    await rig.record(Deposited("a", 5))
+    await LogRunner(Accounts(), cached(rig, cache)).drain()
+    await read(rig, cache)
+    await rig.record(Deposited("a", 1))
+    dead = DeadCache("redis://127.0.0.1:1", prefix="nobody")
+    await LogRunner(Accounts(), cached(rig, dead)).drain()
+    stale = await read(rig, cache)
+
+    await LogRunner(Accounts(), cached(rig, cache)).drain()
+
+    assert (stale, await read(rig, cache)) == (5, 6)
+
+
+class DeadCache(RedisRowCache):
+    """The cache as a process sees it that dies before it can say a word to it."""
+
+
+def test_a_row_is_read_back_with_the_types_of_its_columns() -> None:
+    row = {
+        "tenant_id": "t",
+        "account_id": "a",
+        "owner": None,
+        "status": "OPEN",
+        "deposits": 1,
+        "cents": 2,
+    }
+    columns = {column.name: column for column in Accounts.table.columns}
+
+    assert decoded(encoded(row), columns) == row

@@ -1,0 +1,109 @@
+"""Operators see how far models are, and pause and resume them."""
+
+import pytest
+
+from pillarbox.errors import ReadModelUnknown
+from pillarbox.ops import ReadModelOps
+from pillarbox.schema.tables import pillarbox_audit
+from tests.readmodel.rig import Deposited, Opened, Rig
+from tests.support.database import on_postgres
+
+WHY = "the table is being moved"
+
+
+def ops_of(rig: Rig) -> ReadModelOps:
+    return ReadModelOps(rig.database.engine, actor="jane")
+
+
+async def test_a_model_that_is_behind_says_by_how_much(rig: Rig) -> None:
+    await rig.runner().drain()
+    await rig.record(Deposited("a", 1), Deposited("a", 1), Deposited("b", 1))
+
+    (behind,) = await ops_of(rig).list()
+    await rig.runner().drain()
+    (there,) = await ops_of(rig).list()
+
+    assert (behind.lag_events, behind.events) == (3, 0)
+    assert behind.lag_seconds is not None
+    assert behind.lag_seconds >= 0
+    assert (there.lag_events, there.lag_seconds, there.events) == (0, 0.0, 3)
+    assert (there.name, there.generation, there.source, there.state) == (
+        "accounts", 1, "log", "live",
+    )  # fmt: skip
+
+
+@on_postgres
+async def test_a_transaction_that_commits_late_counts_as_lag_until_it_is_applied(rig: Rig) -> None:
+    runner = rig.runner()
+    await runner.drain()
+    async with rig.slow_transaction(Deposited("slow", 3)) as slow:
+        await rig.record(Deposited("quick", 1))
+        await runner.drain()
+        await slow.commit()
+
+    (late,) = await ops_of(rig).list()
+    await runner.drain()
+    (there,) = await ops_of(rig).list()
+
+    assert (late.position, late.lag_events) == (2, 1)
+    assert there.lag_events == 0
+
+
+async def test_the_lag_has_its_metrics(rig: Rig) -> None:
+    await rig.runner().drain()
+    await rig.record(Deposited("a", 1))
+
+    samples = await ops_of(rig).gauges()
+
+    assert [(sample.name, sample.kind, sample.labels) for sample in samples] == [
+        ("pillarbox_readmodel_lag_events", "gauge", (("model", "accounts"),)),
+        ("pillarbox_readmodel_lag_seconds", "gauge", (("model", "accounts"),)),
+    ]
+    assert samples[0].value == 1
+
+
+async def test_a_paused_model_stands_still_and_goes_on_when_it_is_resumed(rig: Rig) -> None:
+    runner = rig.runner()
+    await runner.drain()
+    paused = await ops_of(rig).pause("accounts", reason=WHY)
+    await rig.record(Deposited("a", 1))
+    await runner.drain()
+    before = await rig.cents()
+
+    resumed = await ops_of(rig).resume("accounts", reason="it is over")
+    await runner.drain()
+
+    assert before == {}
+    assert await rig.cents() == {"a": 1}
+    assert (paused.affected, resumed.affected) == (1, 1)
+
+
+async def test_every_act_is_audited(rig: Rig) -> None:
+    await rig.runner().drain()
+
+    done = await ops_of(rig).pause("accounts", reason=WHY)
+    again = await ops_of(rig).pause("accounts", reason=WHY)
+
+    async with rig.database.engine.connect() as connection:
+        entries = (await connection.execute(pillarbox_audit.select())).mappings().all()
+    by_id = {entry["audit_id"]: entry for entry in entries}
+    entry = by_id[done.audit_id]
+    assert (entry["actor"], entry["action"], entry["reason"]) == ("jane", "pause", WHY)
+    assert entry["subject"] == {"read_model": "accounts", "paused": 1}
+    assert (entry["affected"], by_id[again.audit_id]["affected"]) == (1, 0)
+
+
+async def test_a_model_that_nobody_knows_cannot_be_paused(rig: Rig) -> None:
+    with pytest.raises(ReadModelUnknown, match="'orders'"):
+        await ops_of(rig).pause("orders", reason=WHY)
+
+
+async def test_held_keys_are_counted(rig: Rig) -> None:
+    runner = rig.runner(retry_delay=60)
+    runner.model.broken = True  # type: ignore[attr-defined]  # of the model of these tests
+    await rig.record(Opened("a", "ann"))
+    await runner.drain()
+
+    (view,) = await ops_of(rig).list()
+
+    assert (view.held_keys, view.lag_events) == (1, 0)

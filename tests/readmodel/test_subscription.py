@@ -1,0 +1,236 @@
+"""A model follows a subscription: the consumer's runtime and its inbox, with rows behind them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from pillarbox import Pillarbox
+from pillarbox.bus.memory import MemoryMessageBus
+from pillarbox.errors import HistoryIncomplete
+from pillarbox.event.incoming import Incoming
+from pillarbox.ops import ReadModelOps
+from pillarbox.readmodel.config import ReadModelConfig
+from pillarbox.readmodel.making import ReadModelRunner
+from tests.readmodel.rig import Accounts, AccountTotal, Owners, Rig
+from tests.support.database import on
+from tests.support.waiting import until
+
+TOPIC = "bank.account"
+QUICK = ReadModelConfig(look_every=0.02)
+on_two = on("postgres18+asyncpg", "sqlite+aiosqlite")
+
+
+class Bank:
+    """A bus in memory, and an application with a model that follows it."""
+
+    def __init__(
+        self, rig: Rig, bus: MemoryMessageBus | None = None, config: ReadModelConfig = QUICK
+    ) -> None:
+        self.rig, self.bus = rig, bus or MemoryMessageBus()
+        self.box = Pillarbox(rig.database.engine, self.bus, service="bank", environ={})
+        self.model = self.box.read_model(Accounts, topics=[TOPIC], config=config)
+
+    def send(self, event_type: str, body: str, version: int, *, message_id: str = "") -> None:
+        headers = {
+            "event_id": message_id or f"{event_type}-{version}", "event_type": event_type,
+            "aggregate_type": "account", "aggregate_id": "a", "aggregate_version": str(version),
+            "event_number": "1",
+        }  # fmt: skip
+        self.bus.put(Incoming(TOPIC, "a", headers, body.encode(), "application/json"))
+
+    def deposit(self, cents: int, version: int) -> None:
+        self.send("Deposited", f'{{"account_id":"a","cents":{cents}}}', version)
+
+    def open(self, owner: str, version: int) -> None:
+        self.send("Opened", f'{{"account_id":"a","owner":"{owner}"}}', version)
+
+    def rename(self, owner: str, version: int) -> None:
+        self.send("Renamed", f'{{"account_id":"a","owner":"{owner}"}}', version)
+
+    def close(self, version: int) -> None:
+        self.send("Closed", '{"account_id":"a"}', version)
+
+    async def row(self) -> tuple[str | None, int] | None:
+        row = (await self.rig.rows()).get(("default", "a"))
+        return None if row is None else (row["owner"], row["cents"])
+
+
+@pytest.fixture
+def bank(rig: Rig) -> Bank:
+    return Bank(rig)
+
+
+async def test_messages_become_rows(bank: Bank) -> None:
+    bank.open("ann", 1)
+    bank.deposit(5, 2)
+    bank.deposit(7, 3)
+
+    await bank.model.drain()
+
+    assert await bank.row() == ("ann", 12)
+
+
+async def test_a_message_that_comes_twice_is_added_once(bank: Bank) -> None:
+    bank.deposit(5, 1)
+    bank.deposit(5, 1)
+    await bank.model.drain()
+
+    bank.deposit(5, 1)
+    await bank.model.drain()
+
+    assert await bank.row() == (None, 5)
+
+
+@on_two
+async def test_an_older_event_never_overwrites_newer_state(bank: Bank) -> None:
+    bank.open("ann", 1)
+    bank.rename("anna", 3)
+    bank.rename("anne", 2)
+
+    await bank.model.drain()
+
+    assert await bank.row() == ("anna", 0)
+
+
+@on_two
+async def test_an_older_event_does_not_bring_a_deleted_row_back(bank: Bank) -> None:
+    bank.close(3)
+    bank.open("ann", 1)
+    bank.deposit(5, 2)
+
+    await bank.model.drain()
+
+    assert await bank.row() is None
+
+
+@on_two
+async def test_an_increment_that_comes_late_still_counts(bank: Bank) -> None:
+    bank.open("ann", 1)
+    bank.deposit(5, 3)
+    bank.deposit(7, 2)
+
+    await bank.model.drain()
+
+    assert await bank.row() == ("ann", 12)
+
+
+@on_two
+async def test_rows_that_are_fed_by_many_aggregates_lose_nothing_side_by_side(rig: Rig) -> None:
+    """Two lanes that create the same row: the second adds to what the first has written."""
+    bus = MemoryMessageBus()
+    box = Pillarbox(rig.database.engine, bus, service="bank", environ={})
+    owners = box.read_model(Owners, topics=[TOPIC], config=QUICK)
+    for number in range(60):
+        body = f'{{"account_id":"a{number}","owner":"ann"}}'.encode()
+        told = {"event_id": f"m{number}", "event_type": "Opened"}
+        bus.put(Incoming(TOPIC, f"a{number}", told, body, "application/json"))
+
+    await owners.drain()
+
+    table = AccountTotal.__table__
+    assert table is Owners.table
+    rows = await rig.rows(Owners.table)
+    assert rows["default", "ann"]["accounts"] == 60
+
+
+@asynccontextmanager
+async def running(model: ReadModelRunner) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(model.run_forever())
+        try:
+            yield
+        finally:
+            model.stop()
+
+
+@on_two
+async def test_a_paused_model_stands_still_and_goes_on(bank: Bank, rig: Rig) -> None:
+    ops = ReadModelOps(rig.database.engine, actor="jane")
+    bank.open("ann", 1)
+    async with running(bank.model):
+        await until(lambda: has(bank, ("ann", 0)), "the first message is applied")
+        await ops.pause("accounts", reason="a test")
+        bank.deposit(5, 2)
+        before = await bank.row()
+        await ops.resume("accounts", reason="it is over")
+        await until(lambda: has(bank, ("ann", 5)), "the second message is applied")
+
+    assert before == ("ann", 0)
+    assert await rig.count("inbox_parked") == 0
+
+
+@on_two
+async def test_a_model_is_built_again_from_the_broker_s_log(bank: Bank, rig: Rig) -> None:
+    bank.open("ann", 1)
+    bank.deposit(5, 2)
+    await bank.model.drain()
+    async with rig.database.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE account SET owner = 'nobody', cents = 99")
+
+    await bank.model.rebuild()
+    rebuilt = await bank.row()
+    bank.deposit(7, 3)
+    await bank.model.drain()
+
+    assert rebuilt == ("ann", 5)
+    assert await bank.row() == ("ann", 12)
+    assert await rig.count("account_shadow") == 0
+
+
+class Forgetful(MemoryMessageBus):
+    """A bus whose log does not begin with its first message."""
+
+    async def forgotten(self, topics: Sequence[str]) -> Sequence[str]:
+        return [f"stream {topic} begins with message 2 and holds 1 of 2" for topic in topics]
+
+
+@on("sqlite+aiosqlite")
+async def test_a_broker_s_log_that_was_cut_is_refused_and_named(rig: Rig) -> None:
+    bank = Bank(rig, Forgetful())
+    bank.open("ann", 1)
+    await bank.model.drain()
+
+    with pytest.raises(HistoryIncomplete, match=f"stream {TOPIC} begins with message 2"):
+        await bank.model.rebuild()
+    assert await rig.count("readmodel") == 1
+    assert await bank.row() == ("ann", 0)
+
+    await Bank(rig, bank.bus, replace(QUICK, history="kept")).model.rebuild()
+    assert await bank.row() == ("ann", 0)
+
+
+class Queues(MemoryMessageBus):
+    """A bus that keeps nothing that was taken."""
+
+    forgotten = None  # type: ignore[assignment] # how a class says that it has no such method
+
+
+@on("sqlite+aiosqlite")
+async def test_a_broker_that_keeps_nothing_is_no_history(rig: Rig) -> None:
+    bank = Bank(rig, Queues())
+    await bank.model.drain()
+
+    with pytest.raises(HistoryIncomplete, match="this bus has no log of messages that were taken"):
+        await bank.model.rebuild()
+
+
+@on_two
+async def test_a_running_model_goes_on_with_the_generation_that_was_built(
+    bank: Bank, rig: Rig
+) -> None:
+    bank.open("ann", 1)
+    async with running(bank.model):
+        await until(lambda: has(bank, ("ann", 0)), "the first message is applied")
+        bank.deposit(5, 2)
+        await bank.model.rebuild()
+        bank.deposit(7, 3)
+        await until(lambda: has(bank, ("ann", 12)), "all are applied once")
+
+    assert await rig.count("readmodel") == 1
+
+
+async def has(bank: Bank, row: tuple[str, int]) -> bool:
+    return await bank.row() == row

@@ -1,0 +1,213 @@
+"""Timers are rows: what is due is taken in batches, repeated, undone, or left STUCK with its reason."""
+
+import asyncio
+import json
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from pillarbox import Context, Saga, Why
+from pillarbox.ops import SagaFilter, SagaOps
+from pillarbox.saga.carrying import spread
+from pillarbox.saga.machine import State
+from pillarbox.saga.store import Store
+from tests.saga.shop import OrderCreated, Shop, careful_order
+from tests.support.database import Database, on
+
+HERE = on("postgres18+asyncpg", "sqlite+aiosqlite")
+
+
+@pytest.fixture
+async def careful(database: Database) -> Shop:
+    made = Shop(database, careful_order)
+    await made.clear()
+    return made
+
+
+@HERE
+async def test_an_undoing_without_reply_is_sent_again_and_then_the_saga_is_stuck_until_resumed(
+    careful: Shop,
+) -> None:
+    shop = careful
+    shop.refuses.add("pay o-1")
+    await shop.order("o-1")
+    await shop.settle("saga-place-order", "inventory")
+    await shop.settle("saga-place-order", "payments")  # the inventory is down from now on
+    for _ in range(2):
+        await shop.time_passes()
+        await shop.saga_works()
+    row = await shop.row()
+    assert (row.state, row.step, row.part, row.tries) == ("STUCK", "reserve", "undo", 2)
+    assert len(shop.sent("ReleaseInventory")) == 2
+    ops = SagaOps(shop.database.engine, actor="jane")
+    (listed,) = await ops.sagas(SagaFilter(state="STUCK"))
+    assert listed.waits_for == "reserve to be undone, sent 2 times"
+
+    await ops.resume(row.saga_id, reason="the inventory is back")
+    await shop.saga_works()
+
+    assert (await shop.row()).state == "COMPENSATING"
+    await shop.settle()
+    assert await shop.statuses() == {"o-1": "REJECTED: charge failed: PaymentRefused"}
+    assert shop.heard.stands == [State.STUCK, State.COMPENSATED]
+    assert shop.stock == set()
+
+
+@HERE
+async def test_a_reply_that_comes_to_a_stuck_saga_sets_it_free(careful: Shop) -> None:
+    shop = careful
+    shop.refuses.add("pay o-1")
+    await shop.order("o-1")
+    await shop.settle("saga-place-order", "inventory")
+    await shop.settle("saga-place-order", "payments")
+    for _ in range(2):
+        await shop.time_passes()
+        await shop.saga_works()
+    assert (await shop.row()).state == "STUCK"
+
+    await shop.settle()
+
+    assert (await shop.row()).state == "COMPENSATED"
+    assert await shop.strays() == ["ended"]  # the reply to the second message
+
+
+@HERE
+async def test_many_that_are_due_at_once_are_taken_in_bounded_batches_each_once(
+    careful: Shop,
+) -> None:
+    shop = careful
+    orders = [f"o-{n}" for n in range(120)]
+    await shop.order(*orders)
+    await shop.saga_works()
+    await shop.time_passes()
+
+    await shop.saga_works()
+
+    assert sum(shop.heard.batches) == len(orders)
+    assert max(shop.heard.batches) <= 50
+    assert await _recorded(shop, "ReserveInventory") == 2 * len(orders)
+    assert {row.tries for row in await shop.rows()} == {2}
+
+
+async def _recorded(shop: Shop, event_type: str) -> int:
+    return (await shop.database.event_types()).count(event_type)
+
+
+def test_timers_that_are_set_together_are_due_one_after_another() -> None:
+    chance, wait = random.Random(7), timedelta(minutes=5)
+
+    times = sorted(spread(wait, chance) or wait for _ in range(1_000))
+
+    assert times[0] >= wait
+    assert times[-1] <= wait + timedelta(seconds=30)
+    each = [sum(wait + timedelta(seconds=n) <= t < wait + timedelta(seconds=n + 1) for t in times)
+            for n in range(30)]  # fmt: skip
+    assert max(each) < 60  # about 33 in each second
+    assert spread(None, chance) is None
+
+
+@on("postgres18+asyncpg")
+async def test_a_timer_passes_by_a_saga_that_a_reply_has_and_finds_it_changed(
+    careful: Shop,
+) -> None:
+    shop = careful
+    await shop.order("o-1")
+    await shop.saga_works()
+    await shop.time_passes()
+    store, row = Store("place-order"), await shop.row()
+
+    async with shop.database.sessions() as reply, shop.database.sessions() as timer:
+        held = await store.find(reply, "default", row.saga_id)
+        assert held is not None
+        assert await store.due(timer, "default", 10) == []
+        await timer.rollback()
+        await store.save(reply, held, timedelta(minutes=5))
+        await reply.commit()
+        assert await store.due(timer, "default", 10) == []
+
+
+@HERE
+async def test_what_fails_at_the_end_of_a_saga_is_tried_again_and_then_stands_stuck_with_its_error(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = [True]
+    kind = shop.box.sagas.versions["place-order"][1].kind
+    ended = kind.compensated
+
+    async def compensated(self: Saga, start: OrderCreated, ctx: Context, why: Why) -> None:
+        await ended(self, start, ctx, why)
+        if broken and start.order_id == "o-1":
+            raise RuntimeError("no such status")
+
+    monkeypatch.setattr(kind, "compensated", compensated)
+    await shop.order("o-1", "o-2")
+    await shop.saga_works()
+    for _ in range(3):  # nobody replies: both go back, and the end of one of them fails
+        await shop.time_passes()
+        await shop.saga_works()
+
+    assert await shop.statuses() == {"o-1": "PENDING", "o-2": "REJECTED"}
+    (row,) = [row for row in await shop.rows() if row.state != "COMPENSATED"]
+    assert row.state == "STUCK"
+    assert (row.error_class, row.error_message) == ("RuntimeError", "no such status")
+    assert [str(error) for error in shop.heard.errors] == ["no such status"] * 2
+    assert await _recorded(shop, "ReleaseInventory") == 1  # what failed has sent nothing
+    broken.clear()
+    ops = SagaOps(shop.database.engine, actor="jane")
+    await ops.compensate(row.saga_id, reason="the status is there")
+    await shop.saga_works()
+    assert await shop.statuses() == {"o-1": "REJECTED", "o-2": "REJECTED"}
+
+
+@on("sqlite+aiosqlite")
+async def test_an_end_that_cancels_itself_is_a_failure_of_its_saga_and_the_consumer_goes_on(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = shop.box.sagas.versions["place-order"][1].kind
+
+    async def compensated(self: Saga, start: OrderCreated, ctx: Context, why: Why) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(kind, "compensated", compensated)
+    await shop.order("o-1")
+    await shop.saga_works()
+    await shop.time_passes()
+
+    await shop.saga_works()
+
+    assert (await shop.row()).error_class == "CancelledByItself"
+
+
+@on("postgres18+asyncpg")
+async def test_what_is_due_is_found_by_the_index_among_many_sagas(shop: Shop) -> None:
+    fill = text(
+        "INSERT INTO saga (tenant_id, saga_id, name, version, state, start_id, start, steps, due_at, "
+        "finished_at) SELECT 'default', gen_random_uuid(), 'place-order', 1, "
+        "CASE WHEN n % 2 = 0 THEN 'RUNNING' ELSE 'COMPLETED' END, n::text, '{}', '[]', "
+        "CASE WHEN n % 200 = 0 THEN now() - interval '1 hour' WHEN n % 2 = 0 THEN now() + "
+        "interval '1 hour' END, CASE WHEN n % 2 = 1 THEN now() END FROM generate_series(1, 20000) n"
+    )
+    async with shop.database.engine.begin() as connection:
+        await connection.execute(fill)
+        await connection.exec_driver_sql("ANALYZE saga")
+    query = Store("place-order")._due().limit(50)
+
+    sql = query.compile(
+        dialect=shop.database.engine.dialect, compile_kwargs={"literal_binds": True}
+    )
+    async with shop.database.engine.connect() as connection:
+        plan = await connection.scalar(text(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}"))
+
+    nodes = list(_nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
+    (read,) = [node for node in nodes if node.get("Relation Name") == "saga"]
+    assert read.get("Index Name") == "ix_saga_due", nodes
+    assert read["Actual Rows"] <= 51
+
+
+def _nodes(plan: dict[str, Any]) -> Any:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)

@@ -1,0 +1,66 @@
+"""A web process of the order service, on a database of its own."""
+
+import signal
+from collections.abc import Iterator, Mapping
+
+import httpx
+import psycopg
+import pytest
+
+from examples.demo.crew import Part
+from examples.demo.databases import Database, databases
+from pillarbox.servers import Postgres
+from pillarbox.servers.ports import free_ports
+from tests.support.processes import until
+
+HEADERS = {"X-Tenant": "acme", "X-User": "ada"}
+
+
+@pytest.fixture(scope="module")
+def shop_databases(postgres18: Postgres) -> Iterator[Mapping[str, Database]]:
+    with databases(postgres18.url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def orders_url() -> str:
+    return f"http://127.0.0.1:{free_ports(['orders'])['orders']}"
+
+
+@pytest.fixture(scope="module")
+def order_service(
+    shop_databases: Mapping[str, Database],
+    orders_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Part]:
+    found = shop_databases["orders"]
+    environ = {
+        "DATABASE_URL": found.service,
+        "OPERATOR_DATABASE_URL": found.projector,
+        "PORT": orders_url.rpartition(":")[2],
+    }
+    part = Part("orders", "web", environ, tmp_path_factory.mktemp("shop") / "orders.log")
+    part.start()
+    until(lambda: part.running and answers(orders_url), "the order service answers", 60)
+    yield part
+    part.tell(signal.SIGTERM)
+    part.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture
+def orders(order_service: Part, orders_url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=orders_url, headers=HEADERS, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def owner(shop_databases: Mapping[str, Database]) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(shop_databases["orders"].owner, autocommit=True) as connection:
+        yield connection

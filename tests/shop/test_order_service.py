@@ -1,0 +1,174 @@
+"""The order service over HTTP, in a process of its own."""
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+
+from examples.demo.crew import Part
+from tests.support.processes import until
+
+SIMPLE = {"user_id": "ada", "product_id": "lamp", "quantity": 2, "total_amount": "19.80"}
+WITH_ITEMS = {
+    "user_id": "ada",
+    "items": [
+        {"product_id": "lamp", "quantity": 2, "price": "9.90"},
+        {"product_id": "chair", "quantity": 1, "price": "40.00"},
+    ],
+}
+
+
+def key() -> dict[str, str]:
+    return {"Idempotency-Key": uuid4().hex}
+
+
+def events_of(owner: psycopg.Connection, order_id: str) -> list[tuple[str, Any]]:
+    statement = "SELECT event_type, payload FROM outbox WHERE aggregate_id = %s ORDER BY seq"
+    return owner.execute(statement, [order_id]).fetchall()
+
+
+@contextmanager
+def orders_locked(owner: psycopg.Connection) -> Iterator[None]:
+    """Let commands wait before they can write their order."""
+    with owner.transaction():
+        owner.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+def waits(owner: psycopg.Connection) -> bool:
+    found = owner.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall()
+    return bool(found[0][0])
+
+
+def test_an_order_of_one_product_is_answered_with_its_state_and_recorded_with_its_event(
+    orders: httpx.Client, owner: psycopg.Connection
+) -> None:
+    answer = orders.post("/api/orders", json=SIMPLE, headers=key())
+
+    made = answer.json()
+    assert (answer.status_code, made["status"], made["total_amount"]) == (201, "CREATED", "19.80")
+    [(kind, payload)] = events_of(owner, made["order_id"])
+    assert kind == "OrderCreated"
+    assert payload.pop("timestamp")
+    assert payload == {
+        "order_id": made["order_id"],
+        "user_id": "ada",
+        "product_id": "lamp",
+        "quantity": 2,
+        "items": [{"product_id": "lamp", "quantity": 2}],
+        "total_amount": "19.80",
+    }
+
+
+def test_the_total_of_several_items_is_their_sum(
+    orders: httpx.Client, owner: psycopg.Connection
+) -> None:
+    made = orders.post("/orders", json=WITH_ITEMS, headers=key()).json()
+
+    assert made["total_amount"] == "59.80"
+    [(_, payload)] = events_of(owner, made["order_id"])
+    assert [item["product_id"] for item in payload["items"]] == ["lamp", "chair"]
+
+
+@pytest.mark.parametrize("path", ["/orders", "/api/orders"])
+def test_a_bad_body_is_a_problem_that_names_the_field(orders: httpx.Client, path: str) -> None:
+    answer = orders.post(path, json={"user_id": "ada"}, headers=key())
+
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "Field required" in {each["detail"] for each in answer.json()["errors"]}
+
+
+@pytest.mark.parametrize(("path", "body"), [("/orders", WITH_ITEMS), ("/api/orders", SIMPLE)])
+def test_a_request_that_comes_twice_makes_one_order(
+    orders: httpx.Client, owner: psycopg.Connection, path: str, body: dict[str, Any]
+) -> None:
+    headers = key()
+
+    first, again = (orders.post(path, json=body, headers=headers) for _ in range(2))
+    other = orders.post(path, json={**body, "user_id": "bob"}, headers=headers)
+
+    assert first.status_code == again.status_code == 201
+    assert first.content == again.content
+    assert len(events_of(owner, first.json()["order_id"])) == 1
+    assert (other.status_code, other.headers["content-type"]) == (422, "application/problem+json")
+
+
+def test_a_request_that_comes_again_while_the_first_is_at_work_is_told_so(
+    orders: httpx.Client, owner: psycopg.Connection
+) -> None:
+    headers = key()
+    with ThreadPoolExecutor(1) as pool:
+        with orders_locked(owner):
+            first = pool.submit(orders.post, "/api/orders", json=SIMPLE, headers=headers)
+            until(lambda: waits(owner), "the first waits for the table")
+            again = orders.post("/api/orders", json=SIMPLE, headers=headers)
+        answer = first.result(30)
+
+    assert (again.status_code, "retry-after" in again.headers) == (409, True)
+    assert answer.status_code == 201
+
+
+def test_a_failure_is_a_problem_and_the_same_request_succeeds_later(
+    orders: httpx.Client, owner: psycopg.Connection
+) -> None:
+    headers = key()
+    owner.execute("ALTER TABLE orders RENAME TO orders_away")
+    try:
+        failed = orders.post("/api/orders", json=SIMPLE, headers=headers)
+    finally:
+        owner.execute("ALTER TABLE orders_away RENAME TO orders")
+    later = orders.post("/api/orders", json=SIMPLE, headers=headers)
+
+    assert (failed.status_code, failed.headers["content-type"]) == (500, "application/problem+json")
+    assert later.status_code == 201
+
+
+def test_an_order_is_read_from_the_view_of_its_tenant_alone(
+    orders: httpx.Client, owner: psycopg.Connection
+) -> None:
+    owner.execute(
+        "INSERT INTO order_view (tenant_id, order_id, user_id, total_amount, status) "
+        "VALUES ('acme', 'o-1', 'ada', 5, 'CONFIRMED')"
+    )
+
+    found = orders.get("/orders/o-1")
+    strange = orders.get("/orders/o-1", headers={"X-Tenant": "globex"})
+
+    assert (found.status_code, found.json()["status"]) == (200, "CONFIRMED")
+    assert strange.status_code == 404
+
+
+def test_what_waits_is_listed_for_its_tenant_and_counted_for_all(
+    orders: httpx.Client, owner: psycopg.Connection
+) -> None:
+    made = orders.post("/api/orders", json=SIMPLE, headers={**key(), "X-Tenant": "initech"}).json()
+
+    listed = orders.get("/api/outbox/pending", headers={"X-Tenant": "initech"}).json()
+    [(waiting,)] = owner.execute("SELECT count(*) FROM outbox").fetchall()
+
+    assert [(each["aggregate_id"], each["status"]) for each in listed] == [
+        (made["order_id"], "NEW")
+    ]
+    health = orders.get("/health").json()
+    assert health == {"status": "healthy", "pending_outbox_events": waiting}
+    assert orders.get("/health/ready").json()["checks"] == {"database": "ok"}
+
+
+def test_a_service_that_is_stopped_finishes_its_requests(
+    order_service: Part, orders: httpx.Client, owner: psycopg.Connection
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with orders_locked(owner):
+            answer = pool.submit(orders.post, "/api/orders", json=SIMPLE, headers=key())
+            until(lambda: waits(owner), "the request waits for the table")
+            assert order_service.process is not None
+            order_service.process.send_signal(signal.SIGTERM)
+        assert answer.result(30).status_code == 201
+    assert order_service.process.wait(30) == 0
