@@ -27,14 +27,14 @@ def main() -> int:
     given = parser.parse_args()
 
     options = Options(size=given.size, hold=given.hold)
-    report = Report(suite=given.suite, only=given.only, options=options)
+    folder = RESULTS if given.size is None else None
+    report = Report(suite=given.suite, only=given.only, options=options, folder=folder)
     suite = importlib.import_module(f"{suites.__name__}.{given.suite.replace('-', '_')}")
     asyncio.run(suite.run(report, given.rounds or getattr(suite, "ROUNDS", ROUNDS)))
     print(f"\n{report.table()}")
     if report.load > 1:
         print(f"the machine was busy with other work (load {report.load:.1f}); repeat when quiet")
-    if not given.only and given.size is None:
-        report.write(RESULTS)
+    report.finish()
     return 0 if report.holds() else 1
 
 

@@ -13,8 +13,8 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import create_engine
 
+from pillarbox import schema
 from pillarbox.database import sync_url
-from pillarbox.outbox import schema
 from pillarbox.servers import Postgres
 
 TOPIC: Final = "shop.order"
@@ -28,9 +28,12 @@ DISTRIBUTIONS: Final = {"5,000 even keys": EVEN, "10 hot keys": HOT, "Zipf": ZIP
 _SETTINGS: Final[Mapping[str, str | float]] = {
     # Room for a round's WAL: a checkpoint forced by its size would hit one side and not the other.
     "max_wal_size": "8GB",
+    "min_wal_size": "2GB",
     "checkpoint_timeout": "1h",
     "max_connections": 100,
 }
+
+_SEGMENTS: Final = 64  # of 16 MB
 
 _FILL: Final = """
 DO $$
@@ -102,8 +105,16 @@ def create_template(postgres: Postgres, name: str, *backlogs: Backlog) -> str:
         for backlog in backlogs:
             fill(connection, backlog)
         connection.execute("VACUUM (ANALYZE, FREEZE) outbox")
-        connection.execute("CHECKPOINT")
+        _lay_in_wal(connection)
     return url
+
+
+def _lay_in_wal(connection: psycopg.Connection) -> None:
+    """Have segments of WAL in stock, as a server that has run for a while: making one is a stall."""
+    for _ in range(_SEGMENTS):
+        connection.execute("SELECT pg_logical_emit_message(false, 'stock', '')")
+        connection.execute("SELECT pg_switch_wal()")
+    connection.execute("CHECKPOINT")
 
 
 def fill(connection: psycopg.Connection, backlog: Backlog) -> None:

@@ -124,15 +124,18 @@ class Report:
     servers: dict[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
     load: float = field(default_factory=lambda: os.getloadavg()[0])
+    folder: Path | None = None
+    """Where the rows are written as they come, beside those of an earlier run."""
 
     def wants(self, measure: str) -> bool:
         """Tell whether a measure is asked for."""
         return self.only in measure
 
     def add(self, row: Row) -> None:
-        """Take a row and show it at once, because a suite takes minutes."""
+        """Take a row, show it at once and keep it, because a suite takes minutes and may be ended."""
         self.rows.append(row)
         print("  ".join(row.cells()), flush=True)
+        self._write(whole=False)
 
     def holds(self) -> bool:
         """Tell whether no bar is missed."""
@@ -148,17 +151,33 @@ class Report:
             for line in lines
         )
 
-    def write(self, folder: Path) -> None:
-        """Write the rows for machines."""
+    def finish(self) -> None:
+        """Write the rows for machines; a part of a suite leaves the other rows as they are."""
+        self._write(whole=not self.only)
+
+    def _write(self, *, whole: bool) -> None:
+        if self.folder is None:
+            return
+        path = self.folder / f"{self.suite}.json"
+        rows = [row.as_json() for row in self.rows]
+        if not whole and path.exists():
+            rows = with_rows(json.loads(path.read_text())["rows"], rows)
         found = {
             "suite": self.suite,
             "machine": machine(self.servers, self.packages)
             | {"load_at_start": round(self.load, 1)},
-            "rows": [row.as_json() for row in self.rows],
+            "rows": rows,
         }
-        path = folder / f"{self.suite}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+
+
+def with_rows(
+    kept: Sequence[dict[str, Any]], measured: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Put rows that were measured anew in the place of the old ones, and further ones at the end."""
+    rows = {(row["measure"], row["reference"]): row for row in (*kept, *measured)}
+    return list(rows.values())
 
 
 def machine(servers: Mapping[str, str], packages: Sequence[str]) -> dict[str, Any]:

@@ -10,10 +10,9 @@ from sqlalchemy import create_engine, insert
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
-from pillarbox import AggregateRoot, DomainEvent
+from pillarbox import AggregateRoot, DomainEvent, schema
 from pillarbox.database import sync_url
 from pillarbox.event.ids import id_maker
-from pillarbox.outbox import schema
 
 KEYS: Final = 5_000
 DRIVERS: Final = ("asyncpg", "psycopg")

@@ -15,7 +15,7 @@ from pillarbox.servers import Kafka
 PARTITIONS: Final = 6
 _RETRY_SECONDS: Final = 0.05
 _WARM_UP_MANY: Final = 90_000
-_WARM_UP_SINGLE: Final = 8_000
+_WARM_UP_SINGLE: Final = 25_000
 
 
 class KafkaTopic:

@@ -79,30 +79,6 @@ def kafka_headers(row: Any) -> KafkaHeaders:
     ]
 
 
-def nats_head(row: Any) -> bytes:
-    """Return the header block of a row whose text is text; no value here needs to be encoded."""
-    event_id, kind, tenant, aggregate, version, number = (
-        row[ID],
-        row[TYPE],
-        row[TENANT],
-        row[AGGREGATE],
-        row[VERSION],
-        row[NUMBER],
-    )
-    trace = orjson.loads(row[METADATA])["traceparent"]
-    return (
-        f"NATS/1.0\r\nNats-Msg-Id: {tenant}:{event_id}\r\nce-specversion: 1.0\r\n"
-        f"ce-id: {event_id}\r\nce-type: {kind}\r\nce-source: {SOURCE}\r\n"
-        f"ce-tenantid: {tenant}\r\nevent_id: {event_id}\r\nevent_type: {kind}\r\n"
-        f"tenant_id: {tenant}\r\nschema_version: {row[SCHEMA]}\r\n"
-        f"ce-datacontenttype: {row[CONTENT]}\r\nce-time: {row[TIME].isoformat()}\r\n"
-        f"ce-partitionkey: {row[KEY]}\r\nce-subject: {aggregate}\r\n"
-        f"aggregate_id: {aggregate}\r\naggregate_type: {row[AGGREGATE_TYPE]}\r\n"
-        f"ce-sequence: {version:019d}.{number:06d}\r\naggregate_version: {version}\r\n"
-        f"event_number: {number}\r\ntraceparent: {trace}\r\nce-traceparent: {trace}\r\n\r\n"
-    ).encode()
-
-
 def header_names(prefix: str) -> list[str]:
     """Return the names of `header_values`, with a broker's prefix before each attribute."""
     return [name.replace("ce_", prefix) for name in _NAMES]

@@ -26,11 +26,20 @@ CONFIG = OutboxProjectorConfig()
 
 
 class TimedBus:
-    """Pass everything on, and note when each event was acknowledged."""
+    """Pass everything on, and note when each event was acknowledged.
+
+    The notes are two flat lists: a million small objects would have the collector stop the process.
+    """
 
     def __init__(self, bus: MessageBus) -> None:
         self._bus = bus
-        self.acknowledged: list[tuple[str, int]] = []
+        self._ids: list[str] = []
+        self._times: list[int] = []
+
+    @property
+    def acknowledged(self) -> list[tuple[str, int]]:
+        """The id of each event and when it was acknowledged."""
+        return list(zip(self._ids, self._times, strict=True))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -47,11 +56,12 @@ class TimedBus:
         """Publish, and note the time at which the bus has answered for the whole batch."""
         outcomes = await self._bus.publish(batch, one_by_one=one_by_one)
         now = time.time_ns()
-        self.acknowledged.extend(
-            (envelope.event_id, now)
+        self._ids.extend(
+            envelope.event_id
             for envelope, outcome in zip(batch, outcomes, strict=True)
             if isinstance(outcome, Accepted)
         )
+        self._times.extend([now] * (len(self._ids) - len(self._times)))
         return outcomes
 
     async def apply(self, topics: Sequence[str]) -> Sequence[str]:

@@ -41,6 +41,7 @@ async def run(report: Report, rounds: int) -> None:
         keys = ", ".join(f"'{key}'" for key in _keys("noisy", KEYS))
         noisy = Backlog(waiting, f"(ARRAY[{keys}])[1 + n % {KEYS}]", tenant="noisy")
         create_template(postgres, "beside", noisy)
+        await broker.warm_up()
         alone: list[Arrival] = []
         beside: list[Arrival] = []
         for number in range(rounds + 1):
@@ -55,7 +56,6 @@ async def run(report: Report, rounds: int) -> None:
 
 
 async def _round(postgres: Postgres, broker: KafkaTopic, template: str) -> Arrival:
-    await broker.start_afresh()
     (key,) = _keys("quiet", 1)
     options = ("--tenant", "quiet", "--key", key, "--rate", RATE)
     with copy_of(postgres, template) as url, tempfile.TemporaryDirectory() as folder:

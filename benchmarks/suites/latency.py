@@ -19,8 +19,7 @@ from pillarbox.servers import Kafka, Postgres
 
 ROUNDS: Final = 3
 SECONDS: Final = {10: 20.0, 1_000: 10.0}
-# One writer process cannot make 1,000 transactions a second beside the servers on two cores. 200
-# are as many as its wake-ups, which are 5 ms apart.
+# One writer process cannot make 1,000 transactions a second beside the servers on two cores.
 PER_TRANSACTION: Final = {10: 1, 1_000: 5}
 IDLE_SECONDS: Final = 20.0
 _SETTLE_SECONDS: Final = 3.0

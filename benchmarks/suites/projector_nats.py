@@ -1,6 +1,6 @@
 """Polling to NATS JetStream: our projector beside the overlapped loop that one would write by hand.
 
-The reference sends in bulk and has one message of a key in flight. On disk the server syncs every
+The reference uses the client at its best and has one message of a key in flight. On disk the server syncs every
 message before it acknowledges; in memory the client is the limit.
 """
 

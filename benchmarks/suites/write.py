@@ -7,9 +7,11 @@ driver, engine and tenant setting on all sides.
 import itertools
 import random
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Self
 
+import asyncpg
+import psycopg
 from sqlalchemy import insert, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
@@ -18,7 +20,7 @@ from benchmarks.measure import Block, Operation, alternate, one_by_one, side_by_
 from benchmarks.report import Report, Row, at_least, at_most
 from benchmarks.shop import Order, PlainOrder, order_confirmed, row_by_hand
 from pillarbox import NewEvent, SqlAlchemyOutbox, SQLAlchemyUnitOfWork
-from pillarbox.outbox.tables import outbox
+from pillarbox.schema.tables import outbox
 from pillarbox.servers import Postgres
 
 WRITERS: Final = 8
@@ -36,6 +38,9 @@ COPY: Final = "COPY, ready rows"
 
 _INSERT: Final = insert(outbox)
 _COLUMNS: Final = tuple(row_by_hand(order_confirmed(0)))
+_LOAD: Final = "SELECT id, customer, cents, version FROM shop_order WHERE id = {}"
+_CHANGE: Final = "UPDATE shop_order SET cents = cents + 1, version = version + 1 WHERE id = {}"
+_ADD: Final = f"INSERT INTO outbox ({', '.join(_COLUMNS)}) VALUES ({{}})"
 
 
 async def run(report: Report, rounds: int) -> None:
@@ -47,6 +52,7 @@ async def run(report: Report, rounds: int) -> None:
         for driver in shop.DRIVERS:
             engine = shop.engine_for(postgres.url, driver, connections=WRITERS)
             await _measure_transactions(report, rounds, engine, driver)
+            await _measure_driver(report, rounds, engine, driver)
             await _measure_bulks(report, rounds, engine, driver)
             await engine.dispose()
 
@@ -77,6 +83,27 @@ async def _measure_transactions(
         for reference, bar in bars.items():
             ours, theirs = _millis(found[OURS]), _millis(found[reference])
             report.add(Row(measure, "ms", ours, reference, theirs, bar))
+
+
+async def _measure_driver(report: Report, rounds: int, engine: AsyncEngine, driver: str) -> None:
+    """Show what one more INSERT costs with nothing but the driver: the floor for everybody."""
+    for writers in (1, WRITERS):
+        measure = f"{driver} alone, update + 1 event by hand, {writers} writer{'s'[: writers - 1]}"
+        if not report.wants(measure):
+            continue
+        work = Transactions(engine, updates=True)
+        async with BareDriver(engine, writers) as bare:
+            found = await alternate(
+                {
+                    BY_HAND: _block(bare.with_event, writers),
+                    WITHOUT: _block(bare.without_event, writers),
+                },
+                rounds=rounds,
+                blocks=BLOCKS[writers],
+                before_round=work.start_afresh,
+            )
+        with_event, without = _millis(found[BY_HAND]), _millis(found[WITHOUT])
+        report.add(Row(measure, "ms", with_event, WITHOUT, without))
 
 
 async def _measure_bulks(report: Report, rounds: int, engine: AsyncEngine, driver: str) -> None:
@@ -172,6 +199,60 @@ class Transactions:
     def _known_id(self, writer: int) -> int:
         """Choose an order of this writer's own: shared ones would be stale now and then."""
         return self._random.randrange(0, shop.KEYS, WRITERS) + writer
+
+
+class BareDriver:
+    """The update of an order with prepared statements on the driver's own connections."""
+
+    def __init__(self, engine: AsyncEngine, writers: int) -> None:
+        self._engine, self._writers = engine, writers
+        self._asyncpg = engine.dialect.driver == "asyncpg"
+        self._connections: list[Any] = []
+        self._random = random.Random(3)
+
+    async def __aenter__(self) -> Self:
+        url = self._engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        for _ in range(self._writers):
+            self._connections.append(
+                await (asyncpg.connect(url) if self._asyncpg else _connect_with_psycopg(url))
+            )
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        for connection in self._connections:
+            await connection.close()
+
+    async def with_event(self, writer: int) -> None:
+        """Change an order and insert the event's row."""
+        await self._change(writer, self._add)
+
+    async def without_event(self, writer: int) -> None:
+        """Change an order."""
+        await self._change(writer, None)
+
+    async def _change(self, writer: int, then: Callable[[Any, int], Awaitable[Any]] | None) -> None:
+        connection = self._connections[writer]
+        order_id = self._random.randrange(0, shop.KEYS, WRITERS) + writer
+        async with connection.transaction():
+            for statement in (_LOAD, _CHANGE):
+                await connection.execute(self._written(statement, 1), *self._given([order_id]))
+            if then is not None:
+                await then(connection, order_id)
+
+    async def _add(self, connection: Any, order_id: int) -> None:
+        row = list(row_by_hand(order_confirmed(order_id), 2).values())
+        await connection.execute(self._written(_ADD, len(row)), *self._given(row))
+
+    def _given(self, values: list[Any]) -> list[Any]:
+        return values if self._asyncpg else [values]
+
+    def _written(self, statement: str, values: int) -> str:
+        places = (f"${at}" if self._asyncpg else "%s" for at in range(1, values + 1))
+        return statement.format(", ".join(places))
+
+
+async def _connect_with_psycopg(url: str) -> Any:
+    return await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=0)
 
 
 class Bulk:
