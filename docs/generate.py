@@ -1,5 +1,7 @@
 # ruff: noqa: INP001 - a script, which nothing imports as a module
-"""Write the pages that are made from the code: errors, tables, brokers and the command line.
+"""Write the pages that are made from the code and from measurements.
+
+Errors, tables, brokers and the command line come from the code, speed from `benchmarks/results`.
 
 The sentences that no code can give stand in `notes.toml`. `tests/docs/test_generated.py` holds the
 pages to what this script makes; run it after a change: `.venv/bin/python docs/generate.py`.
@@ -7,6 +9,7 @@ pages to what this script makes; run it after a change: `.venv/bin/python docs/g
 
 import ast
 import inspect
+import json
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -23,16 +26,19 @@ from pillarbox.bus.message_bus import Capabilities
 from pillarbox.cli.main import main as command_line
 from pillarbox.errors import PillarboxError
 from pillarbox.event.rules import KAFKA, MEMORY, NATS, PORTABLE, PULSAR, RABBITMQ, REDIS, BusRules
-from pillarbox.outbox.tables import metadata
+from pillarbox.idempotency import errors as idempotency_errors
+from pillarbox.schema.tables import metadata
 from pillarbox.servers import errors as server_errors
-from pillarbox.uow import outcome
+from pillarbox.uow import joining, outcome
 
 DOCS: Final = Path(__file__).parent
+RESULTS: Final = DOCS.parent / "benchmarks" / "results"
 MADE: Final = "<!-- Made by docs/generate.py; change the code or docs/notes.toml instead. -->\n"
 HELP_WIDTH: Final = 88
 POSTGRESQL: Final = PGDialect_psycopg()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it so
 # The modules that define errors must be imported before the tree is walked.
-ERROR_MODULES: Final = (outcome, server_errors)
+ERROR_MODULES: Final = (idempotency_errors, joining, outcome, server_errors)
+KEYS: Final = ("5,000 even keys", "10 hot keys", "Zipf")
 BROKERS: Final = (KAFKA, PULSAR, NATS, RABBITMQ, REDIS, MEMORY)
 
 
@@ -44,6 +50,7 @@ def pages() -> dict[str, str]:
         "errors/index.md": errors_index(),
         "reference/tables.md": tables_page(notes),
         "reference/brokers.md": brokers_page(notes["brokers"]),
+        "reference/speed.md": speed_page(notes["speed"]),
         "reference/cli.md": cli_page(),
     }
 
@@ -146,6 +153,59 @@ def brokers_page(notes: dict[str, Any]) -> str:
         notes["outro"],
     ]
     return "\n".join(parts)
+
+
+def speed_page(notes: dict[str, Any]) -> str:
+    """Return what was measured, suite by suite; a suite without a result is left out."""
+    parts = [MADE, "# Speed\n", notes["intro"], _brokers_reach(notes["brokers"])]
+    for suite, about in notes["suites"].items():
+        if not (found := _result(suite)):
+            continue
+        parts += [f"## {suite}\n", f"{about}\n"]
+        parts.append(_rows("Measure", "Ours", "Reference", "Its value", "Ratio", "Bar", "Holds"))
+        parts += [_measure_row(row) for row in found["rows"]]
+        parts.append(f"\n{_machine(found['machine'])}\n")
+    return "\n".join(parts)
+
+
+def _brokers_reach(brokers: list[dict[str, str]]) -> str:
+    """Return events a second by broker, beside what its answer promises."""
+    lines = [_rows("Broker", "What its answer promises", *KEYS, "Beside a loop by hand")]
+    for broker in brokers:
+        if not (result := _result(broker["suite"])):
+            continue
+        rows = {row["measure"]: row for row in result["rows"]}
+        found = [row for keys in KEYS if (row := rows.get(f"{broker['mode']}{keys}"))]
+        if len(found) < len(KEYS):  # A suite may be measured in parts.
+            continue
+        rates = " | ".join(f"{row['value']:,.0f}/s" for row in found)
+        ratios = ", ".join(f"{row['ratio']:.2f}" for row in found)
+        lines.append(f"| {broker['name']} | {broker['promise']} | {rates} | {ratios} |")
+    return "\n".join(lines) + "\n"
+
+
+def _result(suite: str) -> dict[str, Any]:
+    path = RESULTS / f"{suite}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def _measure_row(row: dict[str, Any]) -> str:
+    unit, holds = row["unit"], {True: "yes", False: "no", None: ""}[row["holds"]]
+    ours, theirs = (f"{_figure(row[name])} {unit}" for name in ("value", "reference_value"))
+    ratio, bar = f"{row['ratio']:.2f}", row["bar"] or ""
+    cells = (row["measure"], ours, row["reference"], theirs, ratio, bar, holds)
+    return f"| {' | '.join(cells)} |"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,g}"
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    parts = {"Python": machine["python"]} | machine["servers"] | machine["packages"]
+    named = ", ".join(f"{name} {version}" for name, version in parts.items())
+    return f"{machine['cores']} cores, {machine['memory_gib']:g} GiB; {named}."
 
 
 def _rows(*titles: str) -> str:
