@@ -46,12 +46,15 @@ _JAVA: Final = (
     "-Dio.netty.tryReflectionSetAccessible=true",
     "--enable-native-access=ALL-UNNAMED",
 )
+_QUARREL: Final = "Lock on resource /ledgers/available/"
+_QUARREL_LINES: Final = 10
 _LOGGING: Final = """\
 <Configuration status="ERROR">
   <Appenders>
     <Console name="out"><PatternLayout pattern="%d %p %c{1} %m%n"/></Console>
   </Appenders>
   <Loggers>
+    <Logger name="org.apache.pulsar.metadata.coordination.impl.ResourceLockImpl" level="INFO"/>
     <Root level="WARN"><AppenderRef ref="out"/></Root>
   </Loggers>
 </Configuration>
@@ -68,6 +71,7 @@ class Pulsar(Broker):
     name = "pulsar"
     port_names = ("client", "web", "bookie", "inner")
     ready_seconds = 100.0
+    restart_seconds = 60.0
     stop_seconds = 30.0
 
     def __init__(
@@ -195,12 +199,17 @@ class Pulsar(Broker):
             clusters = json.loads(self._get("/admin/v2/clusters"))
             if self._cluster not in clusters or self._get("/admin/v2/brokers/health") != b"ok":
                 return None
-            # After a kill the broker is well before it knows its bookie, and can open no topic.
-            if not json.loads(self._get("/admin/v2/bookies/all"))["bookies"]:
-                return None
         except (http.client.HTTPException, json.JSONDecodeError):
             return None
         return PULSAR_VERSION
+
+    def _lost_cause(self) -> str | None:
+        # A bookie that comes back after a kill takes its old registration away. When word of that
+        # reaches it late, it takes its new one for lost and makes another, of which it gets word
+        # again, without an end; to the broker there is mostly no bookie, and no topic opens.
+        if self._output().count(_QUARREL) < _QUARREL_LINES:
+            return None
+        return "its bookie registers itself over and over"
 
     def _get(self, path: str) -> bytes:
         # Not urllib, which would ask a proxy of the environment.

@@ -17,7 +17,6 @@ from pillarbox.servers.errors import ServerFailed
 from pillarbox.servers.ports import free_ports, is_free
 
 _PORT_TRIES: Final = 5
-_RESTART_SECONDS: Final = 15.0
 _RETRY_SECONDS: Final = 0.1
 _POLL_SECONDS: Final = 0.02
 _PORT_TAKEN: Final = re.compile(
@@ -47,6 +46,7 @@ class Server(ABC):
     # What a server without a future gets: no need to be kind when the data go as well.
     end_signal: ClassVar[signal.Signals] = signal.SIGKILL
     ready_seconds: ClassVar[float] = 30.0
+    restart_seconds: ClassVar[float] = 15.0
     stop_seconds: ClassVar[float] = 20.0
 
     def __init__(
@@ -141,7 +141,7 @@ class Server(ABC):
         """Start again with the same data on the same ports, ending the server first if it runs."""
         if self.running:
             self.halt()
-        limit = time.monotonic() + _RESTART_SECONDS
+        limit = time.monotonic() + self.restart_seconds
         while True:
             try:
                 return self._launch()
@@ -193,6 +193,10 @@ class Server(ABC):
         None or an `OSError` means not yet.
         """
 
+    def _lost_cause(self) -> str | None:
+        """Say why this start can come to nothing, so that the server is to be started anew."""
+        return None
+
     @property
     def _owned(self) -> Custody:
         if self._custody is None:
@@ -228,16 +232,23 @@ class Server(ABC):
         self._pid = self._owned.spawn(self._command(), self.logs)
         limit = time.monotonic() + self.ready_seconds
         while (version := self._answers()) is None:
-            code = self._exit_code()
-            if code is not None:
-                self._pid = None
-                problem = f"ended with {code} before it was ready:\n{self._output()[-_TAIL:]}"
-                raise _EndedEarly(problem)
+            self._expect_a_future()
             if time.monotonic() > limit:
                 raise self._failure(f"was not ready after {self.ready_seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
         self._owned.ready()
         self.version = version
+
+    def _expect_a_future(self) -> None:
+        code = self._exit_code()
+        if code is not None:
+            self._pid = None
+            problem = f"ended with {code} before it was ready:\n{self._output()[-_TAIL:]}"
+            raise _EndedEarly(problem)
+        cause = self._lost_cause()
+        if cause is not None:
+            self.kill()
+            raise _EndedEarly(cause)
 
     def _answers(self) -> str | None:
         try:
