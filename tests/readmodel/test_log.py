@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from pillarbox.errors import HistoryIncomplete, HistoryUndecided
 from pillarbox.readmodel.runner import LogRunner
@@ -221,6 +222,23 @@ async def test_whether_the_history_was_cut_is_decided_when_an_open_transaction_h
     await rig.runner().drain()
 
     assert await rig.cents() == {"quick": 1, "slow": 3}
+
+
+@on_postgres
+async def test_whether_a_number_was_drawn_is_asked_before_the_snapshot_is_taken(rig: Rig) -> None:
+    """A first event that came in between once was neither there nor open, and refused as cut off."""
+    asked: list[str] = []
+    event.listen(
+        rig.database.engine.sync_engine,
+        "before_cursor_execute",
+        lambda _connection, _cursor, statement, *_: asked.append(statement),
+    )
+
+    await rig.runner().drain()
+
+    (drawn,) = [place for place, said in enumerate(asked) if "pg_sequence_last_value" in said]
+    snapshot = next(place for place, said in enumerate(asked) if "min(outbox.seq)" in said)
+    assert drawn < snapshot
 
 
 @on_postgres

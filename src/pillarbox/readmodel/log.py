@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row, Select, Text, TextualSelect, cast, column, func, null, select, text
+from sqlalchemy import Row, Select, Text, TextualSelect, cast, column, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.event.attributes import Flawed
@@ -102,21 +102,19 @@ class Log:
         return [self._entry(row) for row in await session.execute(query.order_by(columns.seq))]
 
     async def beginning(self, session: AsyncSession) -> Beginning:
-        """Look at where the log begins."""
+        """Look at where the log begins; on PostgreSQL in a transaction that reads what is committed."""
         numbers = select(func.min(self._table.c.seq)).where(in_the_log(self._table))
         oldest = numbers.scalar_subquery()
-        if session.sync_session.get_bind().dialect.name == "postgresql":
-            sequence = func.to_regclass(f"{qualifier(self._schema)}outbox_seq")
-            query = select(
-                oldest,
-                cast(func.pg_current_snapshot(), Text),
-                func.pg_sequence_last_value(sequence),
-            )
-        else:
+        if session.sync_session.get_bind().dialect.name != "postgresql":
             settings = table_in(outbox_settings, self._schema)
-            query = select(oldest, null(), func.nullif(settings.c.last_seq, 0))
+            found = (await session.execute(select(oldest, settings.c.last_seq))).one()
+            return Beginning(found[0], drawn=bool(found[1]))
+        # Before the snapshot: whoever has drawn by now is finished in it, or listed as open.
+        sequence = func.to_regclass(f"{qualifier(self._schema)}outbox_seq")
+        last = await session.scalar(select(func.pg_sequence_last_value(sequence)))
+        query = select(oldest, cast(func.pg_current_snapshot(), Text))
         found = (await session.execute(query)).one()
-        return Beginning(found[0], found[2] is not None, open_transactions(found[1]))
+        return Beginning(found[0], last is not None, open_transactions(found[1]))
 
     async def newest(self, session: AsyncSession) -> int:
         """Return the highest number that is committed."""
