@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from pillarbox.errors import HistoryIncomplete, HistoryUndecided
 from pillarbox.readmodel.runner import LogRunner
@@ -252,6 +252,40 @@ async def test_a_kept_history_waits_for_the_transactions_below_its_oldest_row(ri
     await runner.drain()
 
     assert await rig.cents() == {"quick": 1, "slow": 3}
+
+
+@on_postgres
+async def test_a_transaction_that_is_younger_than_all_that_have_ended_is_waited_for(
+    rig: Rig,
+) -> None:
+    """No snapshot lists it; its number was once passed as one that never comes."""
+    runner = await begun(rig)
+    async with rig.database.sessions() as older:
+        await older.execute(text("SELECT pg_current_xact_id()"))
+        async with rig.slow_transaction(Deposited("young", 3)) as younger:
+            await rig.add(older, Deposited("old", 1))
+            await older.commit()
+            await runner.drain()
+            assert await rig.cents() == {"old": 1}
+            await younger.commit()
+
+    await runner.drain()
+
+    assert await rig.cents() == {"old": 1, "young": 3}
+
+
+@on_postgres
+async def test_a_first_event_that_is_not_committed_yet_is_no_history_that_was_cut(
+    rig: Rig,
+) -> None:
+    async with rig.slow_transaction(Deposited("a", 3)) as first:
+        with pytest.raises(HistoryUndecided):
+            await rig.runner().drain()
+        await first.commit()
+
+    await rig.runner().drain()
+
+    assert await rig.cents() == {"a": 3}
 
 
 async def begun(rig: Rig, **options: Any) -> LogRunner:

@@ -1,10 +1,12 @@
 """Where a model stands in the log: numbers, gaps, and when a gap is forgotten."""
 
+from dataclasses import dataclass, field
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillarbox.readmodel.log import Beginning
-from pillarbox.readmodel.position import Gap, Position, open_transactions
+from pillarbox.readmodel.log import Beginning, Horizon
+from pillarbox.readmodel.position import Gap, Position, Snapshot
 
 
 def test_without_open_transactions_what_is_missing_never_comes() -> None:
@@ -39,10 +41,23 @@ def test_a_position_is_stored_and_read_back() -> None:
     assert Position.of(position.number, position.to_json()) == position
 
 
-def test_a_snapshot_lists_the_open_transactions() -> None:
-    assert open_transactions("10:20:10,14") == (10, 14)
-    assert open_transactions("10:10:") == ()
-    assert open_transactions(None) == ()
+def test_a_transaction_above_the_last_that_ended_is_open_though_no_snapshot_lists_it() -> None:
+    """Such a transaction was once taken for one that has ended, and its row was lost."""
+    snapshot = Snapshot.parse("10:20:10,14")
+
+    assert snapshot.open_among([9, 10, 12, 14, 19, 20, 25]) == (10, 14, 20, 25)
+    assert snapshot.open_below(22) == (10, 14, 20, 21)
+    assert Snapshot.parse("10:10:").open_among([]) == ()
+    assert Snapshot.parse("10:10:").open_below(10) == ()
+
+
+def test_the_ids_of_those_who_run_have_lost_their_upper_half() -> None:
+    wrap = 1 << 32
+    snapshot = Snapshot.parse(f"{3 * wrap - 5}:{3 * wrap + 2}:{3 * wrap - 5},{3 * wrap + 1}")
+
+    running = [wrap - 5, wrap - 4, 1, 3]
+
+    assert snapshot.open_among(running) == (3 * wrap - 5, 3 * wrap + 1, 3 * wrap + 3)
 
 
 def test_a_log_reaches_its_first_row_or_not_or_nobody_knows() -> None:
@@ -57,43 +72,64 @@ def test_a_log_reaches_its_first_row_or_not_or_nobody_knows() -> None:
 Transaction = tuple[list[int], bool]
 
 
+@dataclass
+class Miniature:
+    """A log in miniature: who runs, who has ended, what is committed; a snapshot as PostgreSQL has it."""
+
+    running: dict[int, list[int]] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
+    xid: int = 0
+    last_ended: int = 0
+    number: int = 0
+
+    def act(self, act: str, data: st.DataObject) -> None:
+        if act == "begin":
+            self.xid += 1
+            self.running[self.xid] = []
+        elif self.running:
+            xid = data.draw(st.sampled_from(sorted(self.running)))
+            if act == "draw":
+                self.number += 1
+                self.running[xid].append(self.number)
+            else:
+                numbers = self.running.pop(xid)
+                self.last_ended = max(self.last_ended, xid)
+                self.committed |= set(numbers) if act == "commit" else set()
+
+    def snapshot(self) -> Snapshot:
+        xmax = self.last_ended + 1
+        return Snapshot(xmax, frozenset(xid for xid in self.running if xid < xmax))
+
+
 @given(st.data())
 def test_every_committed_row_is_read_once_in_whatever_order_transactions_end(
     data: st.DataObject,
 ) -> None:
-    """A log in miniature: transactions draw numbers, end late, and a cursor reads in between."""
-    position, read, number = Position(), list[int](), 0
-    open_now: dict[int, list[int]] = {}
-    committed: set[int] = set()
-    xid = 0
-    for _ in range(data.draw(st.integers(1, 40))):
-        act = data.draw(st.sampled_from(["begin", "draw", "commit", "roll back", "read"]))
-        if act == "begin":
-            xid += 1
-            open_now[xid] = []
-        elif act == "draw" and open_now:
-            number += 1
-            open_now[data.draw(st.sampled_from(sorted(open_now)))].append(number)
-        elif act in ("commit", "roll back") and open_now:
-            ended = open_now.pop(data.draw(st.sampled_from(sorted(open_now))))
-            committed |= set(ended) if act == "commit" else set()
-        elif act == "read":
-            position, read = look(position, read, committed, open_now, data.draw(st.integers(1, 4)))
-    open_now.clear()
-    while not committed <= set(read):
-        position, read = look(position, read, committed, open_now, 3)
+    """Others begin, draw and end also between the look at who runs and the reading."""
+    log, position, read = Miniature(), Position(), list[int]()
+    acts = st.lists(st.sampled_from(["begin", "draw", "draw", "commit", "roll back"]), max_size=8)
+    for _ in range(data.draw(st.integers(1, 12))):
+        for act in data.draw(acts):
+            log.act(act, data)
+        newest, running = max(log.committed, default=0), tuple(log.running)
+        for act in data.draw(acts):
+            log.act(act, data)
+        most = data.draw(st.integers(1, 4))
+        position = look(position, read, log, Horizon(newest, running), most)
+    log.running.clear()
+    while not log.committed <= set(read):
+        position = look(position, read, log, Horizon(max(log.committed), ()), 3)
 
-    assert sorted(read) == sorted(committed)
+    assert sorted(read) == sorted(log.committed)
 
 
 def look(
-    position: Position,
-    read: list[int],
-    committed: set[int],
-    open_now: dict[int, list[int]],
-    most: int,
-) -> tuple[Position, list[int]]:
+    position: Position, read: list[int], log: Miniature, horizon: Horizon, most: int
+) -> Position:
     """Read as the statement does: some rows above the number, and all that fills gaps."""
-    fresh = sorted(seq for seq in committed if seq > position.number)[:most]
-    late = [s for s in sorted(committed) if any(g.low <= s <= g.high for g in position.gaps)]
-    return position.moved([*late, *fresh], list(open_now)), [*read, *late, *fresh]
+    seqs = [seq for seq in sorted(log.committed) if position.number < seq <= horizon.newest]
+    gaps = position.gaps
+    late = [s for s in sorted(log.committed) if any(g.low <= s <= g.high for g in gaps)]
+    found = [*late, *seqs[:most]]
+    read += found
+    return position.moved(found, log.snapshot().open_among(horizon.running))

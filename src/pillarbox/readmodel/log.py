@@ -6,7 +6,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row, Select, Text, TextualSelect, cast, column, func, select, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Row,
+    Select,
+    Text,
+    TextualSelect,
+    cast,
+    column,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.event.attributes import Flawed
@@ -14,7 +26,7 @@ from pillarbox.event.content import content_of
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.incoming import ReadingRules, Unreadable
 from pillarbox.migrations.frozen import SqlTemplate, qualifier
-from pillarbox.readmodel.position import Gap, Position, open_transactions
+from pillarbox.readmodel.position import Gap, Position, Snapshot
 from pillarbox.schema.tables import in_the_log, outbox, outbox_settings, table_in
 
 _COLUMNS: Final = (
@@ -42,8 +54,15 @@ class Entry(NamedTuple):
 class LogBatch(NamedTuple):
     """Rows by number, and the transactions that were open when they were read."""
 
-    entries: Sequence[Entry]
-    open: tuple[int, ...]
+    entries: Sequence[Entry] = ()
+    open: tuple[int, ...] = ()
+
+
+class Horizon(NamedTuple):
+    """The highest number that is committed, and all transactions that ran right after."""
+
+    newest: int
+    running: Sequence[int]
 
 
 class Beginning(NamedTuple):
@@ -72,21 +91,33 @@ class Log:
 
     async def read(self, session: AsyncSession, after: Position, most: int) -> LogBatch:
         """Read up to `most` rows above a position, and all that fills its gaps."""
-        dialect = session.sync_session.get_bind().dialect.name
-        types = sorted(self._types)
         values: dict[str, Any] = {"number": after.number, "most": most}
-        if dialect == "postgresql":
-            values |= {
-                "types": types,
-                "lows": [gap.low for gap in after.gaps],
-                "highs": [gap.high for gap in after.gaps],
-            }
-        else:
-            values["types"] = json.dumps(types)
-        rows = (await session.execute(_read_statement(dialect, self._schema), values)).all()
-        snapshot = rows[0].snapshot if rows else None
+        if session.sync_session.get_bind().dialect.name != "postgresql":
+            values["types"] = json.dumps(sorted(self._types))
+            found = await session.execute(_read_statement("sqlite", self._schema), values)
+            return LogBatch([self._entry(row) for row in found])
+        horizon = await self._horizon(session)
+        if horizon.newest <= after.number and not after.gaps:
+            return LogBatch()
+        values |= {
+            "newest": horizon.newest,
+            "types": sorted(self._types),
+            "lows": [gap.low for gap in after.gaps],
+            "highs": [gap.high for gap in after.gaps],
+        }
+        statement = _read_statement("postgresql", self._schema)
+        rows = (await session.execute(statement, values)).all()
         entries = [self._entry(row) for row in rows if row.seq is not None]
-        return LogBatch(entries, open_transactions(snapshot))
+        return LogBatch(entries, Snapshot.parse(rows[0].snapshot).open_among(horizon.running))
+
+    async def _horizon(self, session: AsyncSession) -> Horizon:
+        """Look at the end of the log, then at who runs.
+
+        Whoever has drawn a number below the newest runs by now or has ended: the snapshot of a
+        later statement tells which. That statement must not read beyond the newest.
+        """
+        found = (await session.execute(_horizon_statement(self._schema))).one()
+        return Horizon(found.newest, found.running)
 
     async def read_key(
         self, session: AsyncSession, line: tuple[str, str], low: int, high: int
@@ -109,12 +140,13 @@ class Log:
             settings = table_in(outbox_settings, self._schema)
             found = (await session.execute(select(oldest, settings.c.last_seq))).one()
             return Beginning(found[0], drawn=bool(found[1]))
-        # Before the snapshot: whoever has drawn by now is finished in it, or listed as open.
+        # First of all: whoever has drawn by now runs afterwards, or has ended before the snapshot.
         sequence = func.to_regclass(f"{qualifier(self._schema)}outbox_seq")
         last = await session.scalar(select(func.pg_sequence_last_value(sequence)))
+        running = (await self._horizon(session)).running
         query = select(oldest, cast(func.pg_current_snapshot(), Text))
         found = (await session.execute(query)).one()
-        return Beginning(found[0], last is not None, open_transactions(found[1]))
+        return Beginning(found[0], last is not None, Snapshot.parse(found[1]).open_among(running))
 
     async def newest(self, session: AsyncSession) -> int:
         """Return the highest number that is committed."""
@@ -126,8 +158,11 @@ class Log:
         newest = await self.newest(session)
         if session.sync_session.get_bind().dialect.name != "postgresql":
             return Position(newest)
-        snapshot = await session.scalar(select(cast(func.pg_current_snapshot(), Text)))
-        opened = open_transactions(snapshot)
+        # Our id is drawn after the snapshot, hence after those of all who have drawn a number.
+        own = cast(cast(func.pg_current_xact_id(), Text), BigInteger)
+        query = select(cast(func.pg_current_snapshot(), Text), own)
+        snapshot, own_id = (await session.execute(query)).one()
+        opened = Snapshot.parse(snapshot).open_below(own_id)
         if not opened:
             return Position(newest)
         columns = self._table.c
@@ -183,10 +218,19 @@ def envelope_of(
 
 @cache
 def _read_statement(dialect: str, schema: str | None) -> TextualSelect:
-    name = f"sql/read_log_{dialect}.sql"
-    written = files("pillarbox.readmodel").joinpath(name).read_text("utf-8")
-    lines = [line for line in written.splitlines() if not line.startswith("--")]
-    filled = SqlTemplate("\n".join(lines)).substitute(schema=qualifier(schema))
     columns = [outbox.c[name] for name in _COLUMNS]
     content = column("payload", Text), outbox.c.payload_bytes
-    return text(filled).columns(column("snapshot", Text), *columns, *content)
+    read = _written(f"read_log_{dialect}", schema)
+    return text(read).columns(column("snapshot", Text), *columns, *content)
+
+
+@cache
+def _horizon_statement(schema: str | None) -> TextualSelect:
+    running = column("running", ARRAY(BigInteger))
+    return text(_written("horizon", schema)).columns(column("newest", BigInteger), running)
+
+
+def _written(name: str, schema: str | None) -> str:
+    file = files("pillarbox.readmodel").joinpath(f"sql/{name}.sql")
+    lines = [line for line in file.read_text("utf-8").splitlines() if not line.startswith("--")]
+    return SqlTemplate("\n".join(lines)).substitute(schema=qualifier(schema))

@@ -1,7 +1,9 @@
 """Where a read model stands in the log: a number, and the gaps below it that may still be filled."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+_WRAP: Final = 1 << 32
 
 
 class Gap(NamedTuple):
@@ -33,7 +35,7 @@ class Position(NamedTuple):
         return seq <= self.number and not any(gap.low <= seq <= gap.high for gap in self.gaps)
 
     def moved(self, seqs: Sequence[int], still_open: Sequence[int]) -> "Position":
-        """Return the position after rows were read in a snapshot that lists open transactions."""
+        """Return the position after rows were read, beside transactions that were open then."""
         live = frozenset(still_open)
         late = [seq for seq in seqs if seq <= self.number]
         fresh = sorted(seq for seq in seqs if seq > self.number)
@@ -58,7 +60,30 @@ class Position(NamedTuple):
         return cls(number, tuple(Gap(low, high, tuple(xids)) for low, high, xids in gaps))
 
 
-def open_transactions(snapshot: str | None) -> tuple[int, ...]:
-    """Return the transactions that a snapshot of PostgreSQL (`xmin:xmax:xip,…`) lists as open."""
-    listed = (snapshot or "::").split(":")[2]
-    return tuple(map(int, listed.split(","))) if listed else ()
+class Snapshot(NamedTuple):
+    """A snapshot of PostgreSQL: what is unfinished in it is listed, or not below `xmax`.
+
+    Not everything that is open is listed: `xmax` follows the last transaction that has ended.
+    """
+
+    xmax: int
+    listed: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> "Snapshot":
+        """Read `xmin:xmax:xip,…`."""
+        _, xmax, listed = text.split(":")
+        return cls(int(xmax), frozenset(map(int, listed.split(",")) if listed else ()))
+
+    def open_among(self, running: Iterable[int]) -> tuple[int, ...]:
+        """Return those that are unfinished here, of all that ran before; they have 32 bits."""
+        ids = map(self._whole, running)
+        return tuple(sorted(xid for xid in ids if xid >= self.xmax or xid in self.listed))
+
+    def open_below(self, own: int) -> tuple[int, ...]:
+        """Return all that are unfinished here and older than a transaction that began later."""
+        return tuple(sorted(self.listed | set(range(self.xmax, own))))
+
+    def _whole(self, xid: int) -> int:
+        """Return the 64 bits of an id that is near."""
+        return self.xmax + (xid - self.xmax + _WRAP // 2) % _WRAP - _WRAP // 2

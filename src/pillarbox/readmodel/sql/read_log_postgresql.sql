@@ -1,6 +1,6 @@
--- Purpose: read the log above a number, and what has appeared in the gaps below it; and the snapshot
---   in which both were seen. It must be one statement: a snapshot of another one could have seen a
---   transaction end that this one did not see.
+-- Purpose: read the log from a number to the newest of `horizon.sql`, and what has appeared in the
+--   gaps below it; and the snapshot in which both were seen. It must be one statement: a snapshot of
+--   another one could have seen a transaction end that this one did not see.
 -- Locks: none.
 -- Index: ix_outbox_seq.
 -- Without a row there is one of NULLs with the snapshot. Contents of other types are left out.
@@ -14,7 +14,7 @@ FROM (SELECT CAST(pg_current_snapshot() AS text) AS snapshot) AS h
 LEFT JOIN LATERAL (
     (
         SELECT f.* FROM @{schema}outbox AS f
-        WHERE f.seq > 0 AND f.seq > :number ORDER BY f.seq LIMIT :most
+        WHERE f.seq > 0 AND f.seq > :number AND f.seq <= :newest ORDER BY f.seq LIMIT :most
     )
     UNION ALL
     SELECT l.*
