@@ -65,7 +65,7 @@ class Saboteur(Observer):
 
     def ended(self, outcome: Outcome, messages: int) -> None:
         self._trace.note("ended", outcome=outcome, messages=messages)
-        self._booked = self._booked or outcome == "new"
+        self._book(outcome)
         if outcome == "waiting":
             self.reach("set-aside")
 
@@ -76,12 +76,17 @@ class Saboteur(Observer):
 
     def returned(self, outcome: Outcome) -> None:
         self._trace.note("returned", outcome=outcome)
+        self._book(outcome)
 
     def revoked(self, messages: int) -> None:
         self._trace.note("revoked", messages=messages)
 
     def database_away(self, error: Exception) -> None:
         self._trace.note("database-away", error=str(error)[:200])
+
+    def _book(self, outcome: Outcome) -> None:
+        # Straight from the broker or back from the table: an effect is committed either way.
+        self._booked = self._booked or outcome == "new"
 
     def _committing(self, connection: Any) -> None:
         del connection
