@@ -51,7 +51,7 @@ async def test_settings_that_the_broker_does_not_tell_in_time_are_not_judged(
         kafka_server.freeze()
         return found
 
-    bus = KafkaMessageBus(kafka_server.bootstrap, publish_timeout=timedelta(seconds=1))
+    bus = KafkaMessageBus(kafka_server.bootstrap, publish_timeout=timedelta(seconds=5))
     monkeypatch.setattr(Topics, "_listed", list_and_freeze)
     try:
         said = await bus.start()

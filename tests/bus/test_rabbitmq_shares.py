@@ -45,7 +45,7 @@ def test_while_another_has_less_than_its_share_a_member_keeps_the_least(
     assert Share.of(4, members).surplus(active, anybody_short=True) == [*goes]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 24), st.integers(1, 9), st.randoms(use_true_random=False))
 def test_members_end_with_shares_that_differ_by_one_at_most(
     queues: int, members: int, chance: Random

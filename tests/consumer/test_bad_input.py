@@ -126,7 +126,6 @@ strange = st.builds(
 
 @settings(
     max_examples=6,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -34,7 +34,7 @@ BINDINGS: Mapping[str, HeaderMaker] = {
 }
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 FIRST, LAST = datetime.fromisoformat("1970-01-02"), datetime.fromisoformat("9998-12-30")
-thorough = settings(max_examples=200, deadline=None, database=None)
+thorough = settings(max_examples=200, database=None)
 
 words = st.text(
     st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=30
@@ -340,7 +340,7 @@ bodies = st.none() | st.binary(max_size=60) | st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1_000, deadline=None, database=None)
+@settings(max_examples=1_000, database=None)
 @given(
     headers=st.dictionaries(names, anything, max_size=8),
     body=bodies,

@@ -215,4 +215,4 @@ class Lanes(RuleBasedStateMachine):
 
 
 TestLanes = Lanes.TestCase
-TestLanes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLanes.settings = settings(max_examples=60, stateful_step_count=30)

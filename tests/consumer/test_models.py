@@ -305,7 +305,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None, database=None)
+@settings(max_examples=500, database=None)
 @given(payload=values, kind=st.sampled_from(KINDS))
 def test_no_payload_raises_anything_else(payload: Any, kind: Any) -> None:
     with suppress(Misfit):

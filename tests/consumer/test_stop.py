@@ -101,7 +101,7 @@ async def test_a_second_stop_does_not_wait(shop: Shop) -> None:
 
     loop.stop()
     loop.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await running
 
     assert await shop.effects() == []

@@ -34,7 +34,7 @@ class Silent(MemoryMessageBus):
 async def test_a_commit_in_this_process_wakes_the_projector(shop: Shop) -> None:
     async with shop.configured(sleep_busy=60, sleep_idle=60).projecting():
         await shop.sent(await shop.add("a"))
-        await shop.sent(await shop.add("b"), limit=5)
+        await shop.sent(await shop.add("b"), limit=30)
 
 
 async def test_a_notification_from_elsewhere_wakes_the_projector(shop: Shop) -> None:
@@ -49,7 +49,7 @@ async def test_a_notification_from_elsewhere_wakes_the_projector(shop: Shop) -> 
             await shop.run("NOTIFY pillarbox_outbox")
             return len(shop.bus.messages) == 2
 
-        await until(woken, "the second event", 5)
+        await until(woken, "the second event", 30)
 
 
 async def test_lost_connections_are_survived(shop: Shop) -> None:
@@ -133,7 +133,7 @@ async def test_a_second_stop_does_not_wait_for_answers(shop: Shop) -> None:
 
     projector.stop()
     projector.stop()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 30)
 
     assert await shop.database.scalar("SELECT count(member_id) FROM outbox_lease") == 0
     assert await shop.database.scalar("SELECT status FROM outbox") == "NEW"

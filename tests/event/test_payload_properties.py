@@ -19,7 +19,7 @@ from pillarbox.event.payload import check_json_text, encode_json
 from tests.event.bad_input import BAD_VALUES
 
 LIMITS = PayloadLimits()
-thorough = settings(max_examples=300, deadline=None, database=None)
+thorough = settings(max_examples=300, database=None)
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(-(2**63 - 1), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

@@ -124,7 +124,7 @@ async def test_an_act_wakes_the_projector_of_this_process(
     with wakeup_of(database.engine).listen() as listener:
         await getattr(ops, act)(event_id, reason=WHY)
 
-        await asyncio.wait_for(listener.wait(), timeout=5)
+        await asyncio.wait_for(listener.wait(), timeout=30)
 
 
 async def test_a_retried_event_that_had_expired_is_sent_all_the_same(ops: Ops, rows: Rows) -> None:
@@ -351,5 +351,5 @@ async def test_projectors_of_other_processes_are_told_at_the_commit(
 
         await ops.retry(event_id, reason=WHY)
 
-        told = [heard.channel async for heard in listening.notifies(timeout=5, stop_after=1)]
+        told = [heard.channel async for heard in listening.notifies(timeout=30, stop_after=1)]
     assert told == [CHANNEL]

@@ -18,7 +18,6 @@ from tests.support.database import Database, on_sync
 pytestmark = on_sync
 examples = settings(
     max_examples=150,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

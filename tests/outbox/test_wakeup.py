@@ -43,7 +43,7 @@ async def test_a_unit_of_work_tells_after_its_commit(
         assert not await told(listener)
         await uow.commit()
 
-        assert await told(listener)
+        assert await told(listener, SOON)
 
 
 async def test_a_session_tells_after_its_commit(database: Database, listener: Listener) -> None:
@@ -51,7 +51,7 @@ async def test_a_session_tells_after_its_commit(database: Database, listener: Li
         await SqlAlchemyOutbox(session).add(topic="greetings", payload={})
         await session.commit()
 
-        assert await told(listener)
+        assert await told(listener, SOON)
 
 
 async def test_a_connection_tells_when_it_is_given_back(
@@ -62,7 +62,7 @@ async def test_a_connection_tells_when_it_is_given_back(
         assert not await told(listener)
         await connection.commit()
 
-    assert await told(listener)
+    assert await told(listener, SOON)
 
 
 async def test_a_connection_that_is_kept_tells_of_its_commit_when_it_begins_anew(
@@ -73,14 +73,14 @@ async def test_a_connection_that_is_kept_tells_of_its_commit_when_it_begins_anew
         await connection.commit()
         await connection.begin()
 
-        assert await told(listener)
+        assert await told(listener, SOON)
 
 
 async def test_a_begin_block_on_a_connection_tells(database: Database, listener: Listener) -> None:
     async with database.engine.begin() as connection:
         await SqlAlchemyOutbox(connection).add(topic="greetings", payload={})
 
-    assert await told(listener)
+    assert await told(listener, SOON)
 
 
 async def test_a_rollback_tells_nobody(database: Database, listener: Listener) -> None:
@@ -133,7 +133,7 @@ async def test_a_released_savepoint_tells_nobody_before_the_commit(
         assert not await told(listener)
         await session.commit()
 
-        assert await told(listener)
+        assert await told(listener, SOON)
 
 
 @pytest.mark.parametrize("by", ["session", "connection"])
@@ -164,7 +164,7 @@ async def test_a_signal_that_came_before_the_wait_is_kept_and_counts_once(
             await SqlAlchemyOutbox(session).add(topic="greetings", payload={"n": number})
             await session.commit()
 
-    assert await told(listener)
+    assert await told(listener, SOON)
     assert not await told(listener)
 
 
@@ -188,7 +188,7 @@ async def test_an_engine_with_other_options_shares_the_wakeup_of_its_engine(
             await SqlAlchemyOutbox(session).add(topic="greetings", payload={})
             await session.commit()
 
-        assert await told(listener)
+        assert await told(listener, SOON)
 
 
 async def test_a_sync_thread_tells_a_listener_of_the_loop(database: Database) -> None:

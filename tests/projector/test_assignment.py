@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pillarbox.projector.assignment import moves, share_of
@@ -27,7 +27,6 @@ def settle_down(owned: Owned, shards: int) -> int:
     return handed_over
 
 
-@settings(deadline=None)
 @given(members_lists, shard_counts)
 def test_shares_differ_by_one_at_most_and_cover_all(members: list[UUID], shards: int) -> None:
     shares = [share_of(member, members, shards) for member in members]
@@ -36,7 +35,6 @@ def test_shares_differ_by_one_at_most_and_cover_all(members: list[UUID], shards:
     assert max(shares) - min(shares) <= 1
 
 
-@settings(deadline=None)
 @given(members_lists, shard_counts)
 def test_members_that_see_one_another_in_another_order_agree(
     members: list[UUID], shards: int
@@ -45,7 +43,6 @@ def test_members_that_see_one_another_in_another_order_agree(
         assert share_of(member, members, shards) == share_of(member, members[::-1], shards)
 
 
-@settings(deadline=None)
 @given(members_lists, shard_counts)
 def test_members_end_with_their_shares_and_then_stay(members: list[UUID], shards: int) -> None:
     owned: Owned = {member: set() for member in members}
@@ -58,7 +55,6 @@ def test_members_end_with_their_shares_and_then_stay(members: list[UUID], shards
     assert settle_down(owned, shards) == 0
 
 
-@settings(deadline=None)
 @given(members_lists, ids, shard_counts)
 def test_a_member_that_joins_moves_no_more_than_its_share(
     members: list[UUID], joining: UUID, shards: int
@@ -74,7 +70,6 @@ def test_a_member_that_joins_moves_no_more_than_its_share(
     assert nobody_else or handed_over == share_of(joining, everybody, shards)
 
 
-@settings(deadline=None)
 @given(st.lists(ids, min_size=2, max_size=9, unique=True), shard_counts)
 def test_a_member_that_leaves_moves_nothing_of_the_others(members: list[UUID], shards: int) -> None:
     owned: Owned = {member: set() for member in members}

@@ -3,14 +3,13 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pillarbox.projector.breaker import FIRST_PAUSE, LONGEST_PAUSE, Breaker
 from pillarbox.retry import RetryPolicy
 
 
-@settings(deadline=None)
 @given(
     attempt=st.integers(1, 999),
     delay=st.floats(0.001, 100),

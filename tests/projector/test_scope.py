@@ -1,7 +1,7 @@
 """Whom a projector serves, and when two serve the same."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pillarbox.errors import InvalidConfig, InvalidKey
@@ -15,7 +15,6 @@ lists = st.lists(st.sampled_from(TENANTS), min_size=1, max_size=5).map(scope_of)
 scopes = st.one_of(st.just(ALL), buckets, lists)
 
 
-@settings(deadline=None)
 @given(scopes, scopes)
 def test_scopes_that_serve_a_common_tenant_overlap(one: Scope, other: Scope) -> None:
     common = [tenant for tenant in TENANTS if one.serves(tenant) and other.serves(tenant)]
@@ -24,7 +23,6 @@ def test_scopes_that_serve_a_common_tenant_overlap(one: Scope, other: Scope) -> 
     assert one.overlaps(other) == other.overlaps(one)
 
 
-@settings(deadline=None)
 @given(lists, scopes)
 def test_a_list_overlaps_only_what_serves_one_of_it(one: Scope, other: Scope) -> None:
     assert one.overlaps(other) == any(other.serves(tenant) for tenant in one.tenants)
@@ -49,7 +47,6 @@ def test_the_bucket_of_a_tenant_never_changes() -> None:
     assert [bucket_of(tenant, 8) for tenant in ("default", "acme", "tenant-7")] == [0, 3, 6]
 
 
-@settings(deadline=None)
 @given(scopes)
 def test_a_scope_is_read_as_it_was_written(scope: Scope) -> None:
     assert read_scope(str(scope)) == scope

@@ -24,19 +24,19 @@ TRIES = 1_500
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seeds)
 def test_one_by_one_every_event_arrives_in_order_and_none_is_lost(seed: int) -> None:
     Simulation(Random(seed), together=False).run(STEPS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seeds)
 def test_together_every_event_arrives_in_order_and_none_is_lost(seed: int) -> None:
     Simulation(Random(seed), together=True).run(STEPS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seeds)
 def test_every_row_that_becomes_visible_is_read_once_and_in_order(seed: int) -> None:
     ReaderSimulation(Random(seed)).run(STEPS)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pillarbox.projector.turns import Pair, Turns
@@ -89,7 +89,6 @@ def test_shards_that_are_lost_are_forgotten() -> None:
     assert list(turns.tenants()) == ["a"]
 
 
-@settings(deadline=None)
 @given(shards=st.lists(st.integers(1, 6), min_size=1, max_size=6), count=st.integers(1, 6))
 def test_a_tenant_is_served_as_often_as_any_other_up_to_one(shards: list[int], count: int) -> None:
     turns = turns_of({f"t{number}": many for number, many in enumerate(shards)})
@@ -99,7 +98,6 @@ def test_a_tenant_is_served_as_often_as_any_other_up_to_one(shards: list[int], c
     assert len(served) == len(shards)
 
 
-@settings(deadline=None)
 @given(
     shards=st.lists(st.integers(1, 6), min_size=2, max_size=6),
     pauses=st.lists(st.booleans(), max_size=40),
@@ -115,7 +113,6 @@ def test_a_tenant_that_was_passed_over_is_served_within_the_next_round(
     assert "t0" in turns_taken(turns, rounds=len(shards), count=1)
 
 
-@settings(deadline=None)
 @given(shards=st.lists(st.integers(1, 6), min_size=1, max_size=6), count=st.integers(1, 9))
 def test_every_pair_has_its_turn(shards: list[int], count: int) -> None:
     turns = turns_of({f"t{number}": many for number, many in enumerate(shards)})

@@ -179,6 +179,7 @@ class Rig:
         return {key[1]: row["cents"] for key, row in (await self.rows()).items()}
 
     async def position(self, name: str = "accounts") -> tuple[int, Any]:
+        """Return where a model stands; one that has not begun stands before the first row."""
         async with self.database.engine.connect() as connection:
             row = (
                 await connection.execute(
@@ -187,8 +188,8 @@ class Rig:
                     ),
                     {"name": name},
                 )
-            ).one()
-        return row[0], row[1]
+            ).one_or_none()
+        return (0, None) if row is None else (row[0], row[1])
 
     async def held(self) -> Mapping[str, Any]:
         """Return the one key that is held."""

@@ -86,9 +86,7 @@ def expected(recorded: list[DomainEvent]) -> dict[tuple[str, str], Mapping[str, 
 
 
 @on(*PROPERTY_BACKENDS)
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=st.lists(acts, max_size=12), size=st.integers(1, 5))
 async def test_the_table_is_the_fold_of_the_events_through_crashes_and_rebuilds(
     rig: Rig, program: list[tuple[str, Any]], size: int

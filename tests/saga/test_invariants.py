@@ -125,7 +125,7 @@ class Sagas(RuleBasedStateMachine):
 
 TestSagas = Sagas.TestCase
 TestSagas.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None,
+    max_examples=150, stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 

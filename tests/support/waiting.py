@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-LIMIT: Final = 10.0
+LIMIT: Final = 30.0
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str, limit: float = LIMIT) -> None:

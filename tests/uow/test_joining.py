@@ -233,11 +233,11 @@ async def test_projectors_are_told_when_the_owner_commits(database: Database) ->
         async with database.sessions() as session:
             async with joined_transaction(session):
                 await place(database, "o-1")
-            await asyncio.wait_for(listener.wait(), 5)  # the early one, which finds nothing
+            await asyncio.wait_for(listener.wait(), 30)  # the early one, which finds nothing
 
             await session.commit()
 
-        await asyncio.wait_for(listener.wait(), 5)
+        await asyncio.wait_for(listener.wait(), 30)
 
 
 async def test_an_aborted_transaction_is_noticed_before_the_owner_commits(

@@ -225,7 +225,6 @@ class Work:
 @on(*PROPERTY_BACKENDS)
 @settings(
     max_examples=150,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -45,11 +45,15 @@ class Chores:
                 self.poll_failed("look_failed", error)
             await asyncio.sleep(pause)
 
+    async def obey(self) -> None:
+        """Learn what operators ask for; nothing is to be claimed before."""
+        self.throttle.share = self.tenure.share
+        self.throttle.apply(await self.store.controls(), self.now())
+
     async def look(self) -> float:
         """Bring back what is due; return the seconds until something else is."""
         now = self.now()
-        self.throttle.share = self.tenure.share
-        self.throttle.apply(await self.store.controls(), now)
+        await self.obey()
         for topic in await self.store.waiting_topics():
             await self._release(topic, now)
         if not self.tenure.epochs:

@@ -110,6 +110,7 @@ class Loop:
         """Work until stopped; with `drain` until nothing is left, with `claims` for so many."""
         self._settler.gathers = not drain and claims is None
         await self._tenure.keep()
+        await self._chores.obey()
         async with asyncio.TaskGroup() as group:
             self._group = group
             tasks = [

@@ -81,7 +81,8 @@ class OrderContract(SubscriptionCase):
         other = await group.join()
         await group.publish_numbers(3, first=30, keys=3)
 
-        assert sorted(numbers(await other.take_rest())) == [30, 31, 32]
+        came = await other.take(3)
+        assert sorted(numbers([*came, *await other.take_rest()])) == [30, 31, 32]
 
     async def test_a_message_left_behind_comes_again_though_later_ones_are_done(
         self, group: Group
@@ -92,9 +93,9 @@ class OrderContract(SubscriptionCase):
 
         await member.subscription.acknowledge([*taken[:3], *taken[4:]])
         await member.subscription.close()
-        again = await (await group.join()).take_rest()
+        again = await (await group.join()).take(1)
 
-        assert numbers(again)[0] == 3
+        assert numbers(again) == [3]
         assert again[0].redelivered
 
     async def test_what_is_given_back_comes_again_in_its_order(self, group: Group) -> None:
@@ -132,7 +133,8 @@ class OrderContract(SubscriptionCase):
         other = await group.join()
         await group.publish_numbers(1, first=6)
 
-        assert numbers(await other.take_rest()) == [6]
+        came = await other.take(1)
+        assert numbers([*came, *await other.take_rest()]) == [6]
 
     async def test_what_waits_is_counted_if_anybody_knows(self, group: Group) -> None:
         member = await group.join()
@@ -152,6 +154,7 @@ class OrderContract(SubscriptionCase):
         await member.subscription.close()
 
         await operator.rewind(group.request)
-        again = await (await group.join()).take_rest()
+        last = await group.join()
+        again = [*await last.take(20), *await last.take_rest()]
 
         assert first_times(numbers(again)) == list(range(20))
