@@ -31,7 +31,7 @@ class Writer:
         self._committed: list[tuple[str, int]] = []
 
     async def run(self) -> list[tuple[str, int]]:
-        """Write until the time is over; return each event's id and when its commit returned."""
+        """Write until the time is over; return the id and the commit's return of what counts."""
         ticks = self._ticks()
         async with asyncio.TaskGroup() as group:
             for _ in range(_WRITERS):
@@ -41,7 +41,8 @@ class Writer:
     def _ticks(self) -> Iterator[tuple[int, float]]:
         start = asyncio.get_running_loop().time()
         step = self._given.per_transaction
-        for number in range(0, int(self._given.rate * self._given.seconds), step):
+        seconds = self._given.warm_up + self._given.seconds
+        for number in range(0, int(self._given.rate * seconds), step):
             yield number, start + number / self._given.rate
 
     async def _write(self, ticks: Iterator[tuple[int, float]]) -> None:
@@ -53,7 +54,8 @@ class Writer:
                 ids = await outbox.add_many(events)
                 await connection.commit()
                 now = time.time_ns()
-                self._committed.extend((str(event_id), now) for event_id in ids)
+                if number >= self._given.rate * self._given.warm_up:
+                    self._committed.extend((str(event_id), now) for event_id in ids)
 
     def _event(self, number: int) -> NewEvent:
         return NewEvent(
@@ -73,7 +75,7 @@ async def run(given: argparse.Namespace) -> None:
         committed = await Writer(box, given).run()
         took = time.perf_counter() - start
     given.commits.write_text(json.dumps(committed))
-    tell(events=len(committed), seconds=took)
+    tell(events=len(committed), seconds=took - given.warm_up)
 
 
 def main() -> None:
@@ -82,6 +84,7 @@ def main() -> None:
     parser.add_argument("commits", type=Path)
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--warm-up", type=float, default=0.0, help="seconds before, not counted")
     parser.add_argument("--per-transaction", type=int, default=1)
     parser.add_argument("--tenant", default="default")
     parser.add_argument("--key", help="one key for all events; 5,000 keys without it")
