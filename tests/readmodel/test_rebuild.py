@@ -118,21 +118,36 @@ async def test_a_rebuild_of_a_history_that_was_cut_is_refused_and_the_live_table
     assert await rig.count("readmodel") == 1
 
 
+TWELVE_CENTS = select(
+    literal("default").label("tenant_id"), literal("a").label("account_id"),
+    literal(12).label("cents"), literal(2).label("deposits"),
+)  # fmt: skip
+
+
 async def test_a_rebuild_starts_from_a_snapshot_query(rig: Rig) -> None:
     await rig.record(Deposited("a", 5), Deposited("a", 7))
     await rig.runner().drain()
     await cut(rig, 1)
-    snapshot = select(
-        literal("default").label("tenant_id"), literal("a").label("account_id"),
-        literal(12).label("cents"), literal(2).label("deposits"),
-    )  # fmt: skip
 
-    rebuild = LogRebuild(Accounts(), rig.parts(), snapshot=snapshot)
+    rebuild = LogRebuild(Accounts(), rig.parts(), snapshot=TWELVE_CENTS)
     await rebuild.begin()
     await rig.record(Deposited("a", 1))
     await rebuild.run()
 
     assert await rig.cents() == {"a": 13}
+
+
+async def test_a_cut_log_does_not_replace_the_rows_of_a_snapshot_query(rig: Rig) -> None:
+    """The oldest row at the snapshot once passed for the first event of the model."""
+    await rig.record(Deposited("a", 5), Deposited("a", 7))
+    await rig.runner().drain()
+    await cut(rig, 1)
+    await LogRebuild(Accounts(), rig.parts(), snapshot=TWELVE_CENTS).run()
+
+    with pytest.raises(HistoryIncomplete, match="begins at position 2"):
+        await LogRebuild(Accounts(), rig.parts()).run()
+
+    assert await rig.cents() == {"a": 12}
 
 
 @on("postgres18+asyncpg", "postgres18+psycopg")

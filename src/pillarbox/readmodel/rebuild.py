@@ -120,9 +120,10 @@ class LogRebuild:
     async def _first(self, session: AsyncSession, live: Generation | None) -> Generation:
         beginning = await self._follower.log.beginning(session)
         first = FIRST if live is None or live.first_position is None else live.first_position
-        position = Position()
+        position, began = Position(), beginning.oldest
         if self._snapshot is not None:
-            position = await self._follower.log.here(session)
+            # Its rows stand for events that the log need not have: only a whole log replaces them.
+            position, began = await self._follower.log.here(session), None
         elif self._parts.config.history == "whole":
             refuse_cut(self._model.name, beginning, first)
         return Generation(
@@ -131,7 +132,7 @@ class LogRebuild:
             source="log",
             state="filling",
             position=position,
-            first_position=beginning.oldest or FIRST,
+            first_position=began,
             target=await self._follower.log.newest(session),
         )
 
