@@ -3,12 +3,15 @@
 import asyncio
 
 import pytest
-from sqlalchemy import literal, select
+from sqlalchemy import insert, literal, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.errors import HistoryIncomplete, InvalidConfig, RebuildFailed
-from pillarbox.readmodel.checkpoint import Checkpoints
+from pillarbox.readmodel.checkpoint import Checkpoints, Generation
+from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Progress
 from pillarbox.readmodel.rebuild import LogRebuild
+from pillarbox.readmodel.runner import LogFollower
 from tests.readmodel.rig import Account, Accounts, Closed, Deposited, Opened, Rig
 from tests.readmodel.test_log import cut
 from tests.support.database import on, on_postgres
@@ -244,3 +247,44 @@ async def test_a_model_begins_to_run_beside_a_first_rebuild_that_was_killed(rig:
     await rig.runner().drain()
 
     assert (before, await rig.cents()) == ({"a": 5}, {"a": 6})
+
+
+class Interrupted(Parts):
+    """Parts of a rebuild beside which another one begins, and fills its first batch."""
+
+    async def refuse_blindness(self, session: AsyncSession) -> None:
+        await super().refuse_blindness(session)
+        other = LogRebuild(Accounts(), Parts(self.session_factory, self.config))
+        await other.begin()
+        async with self.transactions.begin(None) as filling:
+            follower = LogFollower(Accounts(), self, "filling")
+            await follower.step(filling, await follower.locked(filling))
+
+
+@on_postgres
+async def test_two_rebuilds_that_begin_at_once_go_on_as_one(rig: Rig) -> None:
+    """The second once emptied the table that the first had begun to fill."""
+    await rig.record(Deposited("a", 5))
+    parts = rig.parts()
+
+    await LogRebuild(Accounts(), Interrupted(parts.session_factory, parts.config)).run()
+
+    assert await rig.cents() == {"a": 5}
+
+
+@on_postgres
+async def test_a_clean_up_leaves_the_shadow_table_to_a_rebuild_that_begins_beside_it(
+    rig: Rig,
+) -> None:
+    """It once looked for a rebuild without a lock, and deleted the rows of the next one."""
+    await rig.record(Deposited("a", 5))
+    await rig.runner().drain()
+    filling = Generation(name="accounts", generation=2, source="log", state="filling")
+    async with asyncio.TaskGroup() as group, rig.parts().transactions.begin(None) as session:
+        await Checkpoints().find(session, "accounts", lock=True)
+        group.create_task(LogRebuild(Accounts(), rig.parts()).clean_up())
+        await until(lambda: somebody_waits(rig), "the clean-up waits for the live row")
+        await Checkpoints().begin(session, filling)
+        await session.execute(insert(Accounts.shadow).values(tenant_id="default", account_id="a"))
+
+    assert await rig.count("account_shadow") == 1

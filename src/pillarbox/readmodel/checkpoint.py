@@ -68,8 +68,8 @@ class Checkpoints:
         row = (await session.execute(query.with_for_update(read=True))).one_or_none()
         return row is not None and row.state == "live" and not row.paused
 
-    async def begin(self, session: AsyncSession, new: Generation) -> None:
-        """Write a generation, unless it is there."""
+    async def begin(self, session: AsyncSession, new: Generation) -> bool:
+        """Write a generation, unless it is there; return whether it was written."""
         dialect = session.sync_session.get_bind().dialect.name
         insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
         values = {
@@ -83,7 +83,9 @@ class Checkpoints:
             "target": new.target,
             "events": new.events,
         }
-        await session.execute(insert(self._table).values(**values).on_conflict_do_nothing())
+        statement = insert(self._table).values(**values).on_conflict_do_nothing()
+        written = await session.execute(statement.returning(self._table.c.generation))
+        return written.one_or_none() is not None
 
     async def move(
         self,

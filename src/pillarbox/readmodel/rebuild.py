@@ -62,7 +62,7 @@ class LogRebuild:
     async def begin(self) -> Generation:
         """Write the filling generation, unless one is there already; return it."""
         while (found := await self._begun()) is None:
-            pass  # the model began to run in the same moment: this is its second generation then
+            pass  # somebody else began in the same moment: a runner, or a rebuild to go on with
         return found
 
     async def _begun(self) -> Generation | None:
@@ -73,15 +73,16 @@ class LogRebuild:
             if found is not None:
                 return found
             await self._parts.refuse_blindness(session)
-            new = await self._first(session, live)
-            await session.execute(delete(self._model.shadow))
             await self._checkpoints.tidy(session, name)
+            new = await self._first(session, live)
+            # Whoever else begins waits for this row: only its owner may empty the shadow table.
+            if not await self._checkpoints.begin(session, new):
+                return None
+            await session.execute(delete(self._model.shadow))
             if self._snapshot is not None:
                 await self._fill_from(session, self._snapshot)
-            await self._checkpoints.begin(session, new)
-            begun = await self._checkpoints.find(session, name, "filling")
         log.info("rebuild_begun", extra={"model": name, "generation": new.generation})
-        return begun
+        return new
 
     async def switch(self) -> None:
         """Make the filled generation the live one, in one transaction; nobody reads half of it."""
@@ -102,10 +103,14 @@ class LogRebuild:
 
     async def clean_up(self) -> None:
         """Delete what is left of the old generation."""
+        name = self._model.name
         async with self._parts.transactions.begin(None) as session:
-            if await self._checkpoints.find(session, self._model.name, "filling") is None:
+            # Nobody begins to fill the shadow table while the live row is locked.
+            live = await self._checkpoints.find(session, name, lock=True)
+            filling = await self._checkpoints.find(session, name, "filling")
+            if live is not None and filling is None:
                 await session.execute(delete(self._model.shadow))
-            await self._checkpoints.tidy(session, self._model.name)
+            await self._checkpoints.tidy(session, name)
 
     async def abandon(self) -> None:
         """Give up a rebuild; the live table is as it was."""
