@@ -171,6 +171,21 @@ async def test_a_snapshot_does_not_see_a_transaction_that_is_open_and_its_events
     assert await rig.cents() == {"a": 1, "slow": 3}
 
 
+@on_postgres
+async def test_a_snapshot_that_waited_for_the_live_runner_sees_what_it_applied(rig: Rig) -> None:
+    """The runner's commit once ended the rebuild with a serialization failure."""
+    snapshot = select(Account.tenant_id, Account.account_id, Account.cents)
+    await rig.runner().drain()
+    await rig.record(Deposited("a", 5))
+    follower = LogFollower(Accounts(), rig.parts())
+    async with asyncio.TaskGroup() as group, rig.parts().transactions.begin(None) as session:
+        await follower.step(session, await follower.locked(session))
+        group.create_task(LogRebuild(Accounts(), rig.parts(), snapshot=snapshot).run())
+        await until(lambda: somebody_waits(rig), "the rebuild waits for the live row")
+
+    assert await rig.cents() == {"a": 5}
+
+
 async def test_a_snapshot_without_the_key_is_refused(rig: Rig) -> None:
     with pytest.raises(InvalidConfig, match="snapshot has the columns cents"):
         LogRebuild(Accounts(), rig.parts(), snapshot=select(Account.cents))
