@@ -9,7 +9,9 @@ import pytest
 
 from pillarbox import Pillarbox
 from pillarbox.bus.memory import MemoryMessageBus
-from pillarbox.errors import HistoryIncomplete
+from pillarbox.bus.memory_subscription import MemorySubscription
+from pillarbox.bus.subscription import Delivery, SubscriptionRequest
+from pillarbox.errors import HistoryIncomplete, RebuildFailed
 from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ReadModelOps
 from pillarbox.readmodel.config import ReadModelConfig
@@ -200,6 +202,89 @@ async def test_a_broker_s_log_that_was_cut_is_refused_and_named(rig: Rig) -> Non
 
     await Bank(rig, bank.bus, replace(QUICK, history="kept")).model.rebuild()
     assert await bank.row() == ("ann", 0)
+
+
+class Hesitant(MemorySubscription):
+    """A member that is given nothing at first, as in a group that has not shared its partitions."""
+
+    looks = 3
+
+    async def receive(self, most: int) -> Sequence[Delivery]:
+        self.looks -= 1
+        return () if self.looks >= 0 else await super().receive(most)
+
+
+class Mute(MemorySubscription):
+    """A member whose broker is away."""
+
+    async def receive(self, most: int) -> Sequence[Delivery]:
+        del most
+        return await super().receive(0)
+
+    async def lag(self) -> int:
+        return None  # type: ignore[return-value] # as every other subscription may answer
+
+
+class Odd(MemoryMessageBus):
+    """A bus whose members are of another kind, from a word on."""
+
+    member: type[MemorySubscription] = MemorySubscription
+
+    def subscribe(self, request: SubscriptionRequest) -> MemorySubscription:
+        made = super().subscribe(request)
+        made.__class__ = self.member
+        return made
+
+
+@on_two
+async def test_a_rebuild_does_not_take_silence_for_the_end_of_the_broker_s_log(rig: Rig) -> None:
+    """A group that had not shared its partitions yet once made an empty table the live one."""
+    bus = Odd()
+    bank = Bank(rig, bus)
+    bank.open("ann", 1)
+    bank.deposit(5, 2)
+    await bank.model.drain()
+    bus.member = Hesitant
+
+    await bank.model.rebuild()
+
+    assert await bank.row() == ("ann", 5)
+
+
+@on_two
+async def test_a_rebuild_whose_broker_stays_silent_fails_and_the_live_table_stays(rig: Rig) -> None:
+    bus = Odd()
+    bank = Bank(rig, bus, replace(QUICK, fill_timeout=0.2))
+    bank.open("ann", 1)
+    await bank.model.drain()
+    bus.member = Mute
+
+    with pytest.raises(RebuildFailed, match=r"in 0\.2 s of silence the broker did not say"):
+        await bank.model.rebuild()
+    assert await bank.row() == ("ann", 0)
+
+    bus.member = MemorySubscription
+    await bank.model.rebuild()
+    assert await bank.row() == ("ann", 0)
+
+
+@on_two
+async def test_a_message_that_is_parked_while_a_model_is_filled_refuses_the_switch(
+    bank: Bank, rig: Rig
+) -> None:
+    """It was once passed over: the rows went live without it."""
+    bank.open("ann", 1)
+    await bank.model.drain()
+    bank.send("Renamed", '{"account_id":"a"}', 2)
+
+    with pytest.raises(RebuildFailed, match=r"payload\.owner is missing .* 'accounts-2'"):
+        await bank.model.rebuild()
+    assert await rig.count("readmodel") == 2
+
+    async with rig.database.engine.begin() as connection:
+        await connection.exec_driver_sql("DELETE FROM inbox_parked")
+    await bank.model.rebuild()
+    assert await rig.count("readmodel") == 1
 
 
 class Queues(MemoryMessageBus):

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import delete
+from sqlalchemy import Row, delete, select
 
 from pillarbox.consumer.consumer import Consumer
 from pillarbox.consumer.context import Context, Task
 from pillarbox.consumer.routes import Routes
 from pillarbox.consumer.signals import Retry
+from pillarbox.consumer.tenants import Tenants
 from pillarbox.consumer.transactions import DatabaseAway
-from pillarbox.errors import HistoryIncomplete, ReadModelUnknown
+from pillarbox.errors import HistoryIncomplete, ReadModelUnknown, RebuildFailed
 from pillarbox.readmodel.cache import RowCache
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
 from pillarbox.readmodel.definition import EventMethod, ModelSession, ReadModel
@@ -24,6 +25,7 @@ from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Progress, Reporter, unheard
 from pillarbox.readmodel.rebuild import replace_rows
 from pillarbox.readmodel.writing import Queued, Writer
+from pillarbox.schema.tables import inbox_parked
 
 log = logging.getLogger("pillarbox.readmodel")
 
@@ -56,6 +58,11 @@ class Subscriber:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the generation turned out to be paused or gone."""
 
+    @property
+    def name(self) -> str:
+        """The name of its consumer."""
+        return subscriber(self.model.name, self.generation)
+
     def consumer(self) -> Consumer:
         """Make the consumer."""
         writer = Writer(
@@ -79,7 +86,7 @@ class Subscriber:
                 ctx.after_commit(FORGET, tenant_id=ctx.tenant_id, row_ids=sorted(written))
 
         routes = routes_of(self.model, take, self.parts.registry, self.parts.rules)
-        made = self.make(subscriber(self.model.name, self.generation), routes)
+        made = self.make(self.name, routes)
         if self.parts.cache is not None:
             made.tasks[FORGET] = Task(FORGET, _forgetting(self.parts.cache, self.model.name))
         return made
@@ -204,11 +211,11 @@ class SubscribedRebuild:
         """Begin or go on, fill, switch, clean up."""
         at = await self.begin()
         following = Subscriber(self._model, self._parts, at.generation, "filling", self._make)
-        await following.consumer().drain()
+        await self._fill(following)
         self._tell("filling", at)
         paused = await self._pause(paused=True)
         try:
-            await following.consumer().drain()
+            await self._fill(following)
             await self.switch(paused=paused)
         except BaseException:
             await self._pause(paused=paused)
@@ -251,6 +258,32 @@ class SubscribedRebuild:
             await self._checkpoints.tidy(session, name)
         if self._parts.cache is not None:
             await self._parts.cache.forget_all(name)
+
+    async def _fill(self, following: Subscriber) -> None:
+        """Take all that the broker has; refuse a part of it, and what was set aside on the way."""
+        seconds = self._parts.config.fill_timeout
+        if not await following.consumer().catch_up(timedelta(seconds=seconds)):
+            reason = f"in {seconds:g} s of silence the broker did not say that it has nothing more"
+            raise RebuildFailed(self._model.name, None, None, reason)
+        aside = await self._set_aside(following.name)
+        if aside is not None:
+            reason = (
+                f"{aside.error_class or aside.reason}: {aside.error_message or 'no message'} and is "
+                f"set aside for the consumer {following.name!r}, where it is retried or dropped"
+            )
+            raise RebuildFailed(self._model.name, aside.message_id, None, reason)
+
+    async def _set_aside(self, consumer: str) -> Row[Any] | None:
+        """Return the first message that the filling consumer could not apply."""
+        transactions = self._parts.transactions
+        table = transactions.table(inbox_parked)
+        query = select(table).where(table.c.consumer == consumer).order_by(table.c.seq).limit(1)
+        for tenant_id in await Tenants(consumer, transactions).to_ask():
+            async with transactions.begin(tenant_id) as session:
+                found = (await session.execute(query)).one_or_none()
+            if found is not None:
+                return found
+        return None
 
     async def _refuse_cut(self) -> None:
         """Refuse a broker's log that does not begin with its first message."""

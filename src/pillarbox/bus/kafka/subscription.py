@@ -104,8 +104,11 @@ class KafkaSubscription:
         self._arrivals.put_back(found for found in unfinished if not found.token[0].leaving)
 
     async def lag(self) -> int | None:
-        """Count what lies behind the messages in hand, as far as partitions are ours."""
-        if self._poller is None or self._closing:
+        """Count what lies behind the messages in hand, as far as partitions are ours.
+
+        Without any nobody knows: the group may not have shared them yet.
+        """
+        if self._poller is None or self._closing or not self._shares:
             return None
         places = {share.place: share.next for share in self._shares.values()}
         behind = await self._poller.ask(lambda consumer: _behind(consumer, places))
