@@ -6,17 +6,20 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from pillarbox import Pillarbox
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.memory_subscription import MemorySubscription
-from pillarbox.bus.subscription import Delivery, SubscriptionRequest
+from pillarbox.bus.subscription import Delivery, Revoked, SubscriptionRequest
 from pillarbox.errors import HistoryIncomplete, RebuildFailed
 from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ReadModelOps
 from pillarbox.readmodel.config import ReadModelConfig
+from pillarbox.readmodel.definition import ModelSession
+from pillarbox.readmodel.definition import on as on_event
 from pillarbox.readmodel.making import ReadModelRunner
-from tests.readmodel.rig import Accounts, AccountTotal, Owners, Rig
+from tests.readmodel.rig import Accounts, AccountTotal, Owners, Poison, Renamed, Rig
 from tests.support.database import on
 from tests.support.waiting import until
 
@@ -285,6 +288,76 @@ async def test_a_message_that_is_parked_while_a_model_is_filled_refuses_the_swit
         await connection.exec_driver_sql("DELETE FROM inbox_parked")
     await bank.model.rebuild()
     assert await rig.count("readmodel") == 1
+
+
+@on_two
+async def test_a_rebuild_that_goes_on_after_another_has_switched_takes_no_message(rig: Rig) -> None:
+    """It once wrote the message into the shadow table and noted it as done: it was lost for good."""
+    bus = Odd()
+    bank, other = Bank(rig, bus), Bank(rig, bus)
+    bank.open("ann", 1)
+    bank.deposit(5, 2)
+    await bank.model.drain()
+
+    class Overtaken(MemorySubscription):
+        async def start(self, revoked: Revoked) -> Sequence[str]:
+            bus.member = MemorySubscription
+            await other.model.rebuild()
+            bank.deposit(7, 3)
+            return await super().start(revoked)
+
+    bus.member = Overtaken
+    with pytest.raises(RebuildFailed, match="another rebuild of it was first"):
+        await bank.model.rebuild()
+    await bank.model.drain()
+
+    assert await bank.row() == ("ann", 12)
+    assert await rig.count("account_shadow") == 0
+
+
+class Probing(Accounts):
+    """A model that looks from outside whether its generation is locked while it takes an event."""
+
+    def __init__(self) -> None:
+        self.free: list[str] = []
+        self.engine: AsyncEngine | None = None
+
+    @on_event(Renamed)
+    async def renamed(self, event: Renamed, model: ModelSession) -> None:  # type: ignore[override] # another form of method
+        del model
+        if event.owner == "bad":
+            raise Poison(event.account_id)
+        assert self.engine is not None
+        async with self.engine.connect() as connection:
+            query = "SELECT name FROM readmodel FOR UPDATE SKIP LOCKED"
+            self.free += (await connection.exec_driver_sql(query)).scalars().all()
+
+
+@on("postgres18+asyncpg")
+async def test_a_message_that_fails_does_not_let_go_of_the_generation_for_those_behind_it(
+    rig: Rig,
+) -> None:
+    """Its savepoint's rollback released the row, and the next of the batch did not ask again."""
+    bus = MemoryMessageBus()
+    box = Pillarbox(rig.database.engine, bus, service="bank", environ={})
+    runner = box.read_model(Probing, topics=[TOPIC], config=QUICK)
+    model = runner.model
+    assert isinstance(model, Probing)
+    model.engine = rig.database.engine
+    for number in range(40):
+        account, owner = f"a{number}", "good" if number else "bad"
+        body = f'{{"account_id":"{account}","owner":"{owner}"}}'.encode()
+        told = {"event_id": account, "event_type": "Renamed"}
+        bus.put(Incoming(TOPIC, account, told, body, "application/json"))
+
+    async with running(runner):
+        await until(lambda: have_come(rig, 39), "the good ones are applied")
+
+    assert model.free == []
+
+
+async def have_come(rig: Rig, messages: int) -> bool:
+    return await rig.count("inbox") == messages
 
 
 class Queues(MemoryMessageBus):

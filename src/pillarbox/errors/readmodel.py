@@ -65,21 +65,21 @@ class ReadModelBehind(ReadModelError):
 
 
 class RebuildFailed(ReadModelError):
-    """A read model was not built again: an event failed, or its broker gave only a part.
+    """A read model was not built again: an event failed, its broker gave a part, or another was first.
 
-    `position` is the event's number in the log, None where it came from a broker; without an event
-    it was the broker.
+    `position` is the event's number in the log, None where it came from a broker. Without an event
+    the reason says what else it was.
     """
 
     code = "rebuild-failed"
 
     def __init__(self, model: str, event_id: str | None, position: int | None, reason: str) -> None:
         where = "" if position is None else f" at position {position}"
-        what, remedy = reason, "see to the broker"
+        what, mend = reason, ""
         if event_id is not None:
-            what, remedy = f"event {event_id}{where} failed with {reason}", "mend the method"
+            what, mend = f"event {event_id}{where} failed with {reason}", "mend the method and "
         super().__init__(
             f"read model {model!r} could not be built again: {what}; the live table is untouched; "
-            f"{remedy} and call rebuild again, it goes on from there"
+            f"{mend}call rebuild again, it goes on from there"
         )
         self.model, self.event_id, self.position, self.reason = model, event_id, position, reason

@@ -61,12 +61,14 @@ class Checkpoints:
         highest = select(func.max(self._table.c.generation)).where(self._table.c.name == name)
         return (await session.scalar(highest) or 0) + 1
 
-    async def is_live(self, session: AsyncSession, name: str, generation: int) -> bool:
-        """Tell whether a generation is live and not paused, and keep it so until the commit."""
+    async def goes_on(
+        self, session: AsyncSession, name: str, generation: int, state: State
+    ) -> bool:
+        """Tell whether a generation is in a state and not paused, and keep it so until the commit."""
         columns = self._table.c
         query = select(columns.state, columns.paused).where(*self._of(name, generation))
         row = (await session.execute(query.with_for_update(read=True))).one_or_none()
-        return row is not None and row.state == "live" and not row.paused
+        return row is not None and row.state == state and not row.paused
 
     async def begin(self, session: AsyncSession, new: Generation) -> bool:
         """Write a generation, unless it is there; return whether it was written."""

@@ -92,13 +92,19 @@ class Subscriber:
         return made
 
     async def _check(self, checkpoints: Checkpoints, ctx: Context) -> None:
-        """Hold the generation as it is until the commit; once in a transaction."""
-        if self.state != "live" or ctx.session.info.get(_CHECKED) is ctx.session.get_transaction():
+        """Hold the generation as it is until the commit; once in a transaction.
+
+        A savepoint is a transaction of its own here: its rollback lets go of the row.
+        """
+        session = ctx.session.sync_session
+        within = session.get_nested_transaction() or session.get_transaction()
+        if session.info.get(_CHECKED) is within:
             return
-        if not await checkpoints.is_live(ctx.session, self.model.name, self.generation):
+        place = (self.model.name, self.generation, self.state)
+        if not await checkpoints.goes_on(ctx.session, *place):
             self.moved.set()
             raise Retry(_WAIT, "the read model is paused, or was built again")
-        ctx.session.info[_CHECKED] = ctx.session.get_transaction()
+        session.info[_CHECKED] = within
 
 
 class SubscribedRunner:
@@ -262,7 +268,10 @@ class SubscribedRebuild:
     async def _fill(self, following: Subscriber) -> None:
         """Take all that the broker has; refuse a part of it, and what was set aside on the way."""
         seconds = self._parts.config.fill_timeout
-        if not await following.consumer().catch_up(timedelta(seconds=seconds)):
+        caught_up = await self._caught_up(following, timedelta(seconds=seconds))
+        if following.moved.is_set():
+            raise RebuildFailed(self._model.name, None, None, "another rebuild of it was first")
+        if not caught_up:
             reason = f"in {seconds:g} s of silence the broker did not say that it has nothing more"
             raise RebuildFailed(self._model.name, None, None, reason)
         aside = await self._set_aside(following.name)
@@ -272,6 +281,20 @@ class SubscribedRebuild:
                 f"set aside for the consumer {following.name!r}, where it is retried or dropped"
             )
             raise RebuildFailed(self._model.name, aside.message_id, None, reason)
+
+    async def _caught_up(self, following: Subscriber, patience: timedelta) -> bool:
+        """Take messages to the end, or until the generation turns out to be another's."""
+        consumer = following.consumer()
+
+        async def watch() -> None:
+            await following.moved.wait()
+            consumer.stop()
+
+        watching = asyncio.ensure_future(watch())
+        try:
+            return await consumer.catch_up(patience)
+        finally:
+            watching.cancel()
 
     async def _set_aside(self, consumer: str) -> Row[Any] | None:
         """Return the first message that the filling consumer could not apply."""
