@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from pillarbox import Pillarbox
@@ -15,15 +17,18 @@ from pillarbox.bus.subscription import Delivery, Revoked, SubscriptionRequest
 from pillarbox.errors import HistoryIncomplete, RebuildFailed
 from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ReadModelOps
+from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.config import ReadModelConfig
 from pillarbox.readmodel.definition import ModelSession
 from pillarbox.readmodel.definition import on as on_event
 from pillarbox.readmodel.making import ReadModelRunner
+from pillarbox.schema.tables import readmodel
 from tests.readmodel.rig import Accounts, AccountTotal, Owners, Poison, Renamed, Rig
 from tests.support.database import on
 from tests.support.waiting import until
 
 TOPIC = "bank.account"
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 QUICK = ReadModelConfig(look_every=0.02)
 on_two = on("postgres18+asyncpg", "sqlite+aiosqlite")
 
@@ -313,6 +318,101 @@ async def test_a_rebuild_that_goes_on_after_another_has_switched_takes_no_messag
 
     assert await bank.row() == ("ann", 12)
     assert await rig.count("account_shadow") == 0
+
+
+async def age(rig: Rig) -> None:
+    """Make a rebuild's mark old, as if its process had died long ago."""
+    async with rig.database.engine.begin() as connection:
+        await connection.execute(update(readmodel).values(moved_at=LONG_AGO))
+
+
+@on_two
+async def test_a_rebuild_that_was_killed_does_not_hold_the_live_model_up_for_ever(
+    bank: Bank, rig: Rig
+) -> None:
+    """It once left the model paused, as if an operator had done it."""
+    bank.open("ann", 1)
+    await bank.model.drain()
+    async with rig.parts().transactions.begin(None) as session:
+        filling = Generation(name="accounts", generation=2, source="bus", state="filling")
+        await Checkpoints().begin(session, filling)
+        await Checkpoints().hold_still(session, "accounts", still=True)
+    bank.deposit(5, 2)
+
+    await bank.model.drain()
+    still = await bank.row()
+    await age(rig)
+    await bank.model.drain()
+
+    assert still == ("ann", 0)
+    assert await bank.row() == ("ann", 5)
+
+
+class Pausing(Odd):
+    """A bus beside which an operator pauses the model when it is subscribed to the second time."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__()
+        self.rig, self.looks = rig, 0
+
+    def subscribe(self, request: SubscriptionRequest) -> MemorySubscription:
+        made = super().subscribe(request)
+        self.looks += request.consumer == "accounts-2"
+        rig, second = self.rig, self.looks == 2
+
+        class Paused(MemorySubscription):
+            async def start(self, revoked: Revoked) -> Sequence[str]:
+                if second:
+                    ops = ReadModelOps(rig.database.engine, actor="jane")
+                    await ops.pause("accounts", reason="a test")
+                return await super().start(revoked)
+
+        made.__class__ = Paused
+        return made
+
+
+@on_two
+async def test_an_operator_s_pause_during_a_rebuild_outlives_it(rig: Rig) -> None:
+    """The end of the rebuild once resumed the model."""
+    bank = Bank(rig, Pausing(rig))
+    bank.open("ann", 1)
+    await bank.model.drain()
+
+    await bank.model.rebuild()
+    bank.deposit(5, 2)
+    await bank.model.drain()
+
+    (view,) = await ReadModelOps(rig.database.engine, actor="jane").list()
+    assert (view.generation, view.paused) == (2, True)
+    assert await bank.row() == ("ann", 0)
+
+
+@on_two
+async def test_a_rebuild_has_the_live_model_stand_still_as_long_as_it_takes(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pillarbox.readmodel.subscription._RENEW", 0.01)
+    bus = Odd()
+    bank = Bank(rig, bus)
+    bank.open("ann", 1)
+    await bank.model.drain()
+
+    async def is_marked() -> bool:
+        async with rig.parts().transactions.begin(None) as session:
+            return await Checkpoints().stands_still(session, "accounts")
+
+    class Long(MemorySubscription):
+        async def receive(self, most: int) -> Sequence[Delivery]:
+            if await is_marked():
+                await age(rig)
+                await until(is_marked, "the mark is renewed")
+            return await super().receive(most)
+
+    bus.member = Long
+    await bank.model.rebuild()
+
+    assert not await is_marked()
+    assert await bank.row() == ("ann", 0)
 
 
 class Probing(Accounts):

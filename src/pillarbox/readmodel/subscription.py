@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from pillarbox.consumer.tenants import Tenants
 from pillarbox.consumer.transactions import DatabaseAway
 from pillarbox.errors import HistoryIncomplete, ReadModelUnknown, RebuildFailed
 from pillarbox.readmodel.cache import RowCache
-from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
+from pillarbox.readmodel.checkpoint import STILL, Checkpoints, Generation, State
 from pillarbox.readmodel.definition import EventMethod, ModelSession, ReadModel
 from pillarbox.readmodel.handling import routes_of
 from pillarbox.readmodel.parts import Parts
@@ -39,6 +39,7 @@ FORGET: Final = "pillarbox-forget-cached"
 _CHECKED: Final = "pillarbox.readmodel_checked"
 _FIRST: Final = 1
 _WAIT: Final = timedelta(seconds=1)
+_RENEW: Final = STILL.total_seconds() / 3
 
 
 def subscriber(name: str, generation: int) -> str:
@@ -150,7 +151,7 @@ class SubscribedRunner:
             self._following.moved.set()
 
     async def begun(self) -> Generation:
-        """Return the live generation; one that is not there begins."""
+        """Return the live generation, paused also while it stands still; a missing one begins."""
         async with self.parts.transactions.begin(None) as session:
             found = await self._checkpoints.find(session, self.model.name)
             if found is None:
@@ -159,7 +160,8 @@ class SubscribedRunner:
                 )
                 await self._checkpoints.begin(session, begun)
                 found = begun
-        return found
+            still = await self._checkpoints.stands_still(session, self.model.name)
+        return replace(found, paused=found.paused or still)
 
     def _subscriber(self, at: Generation) -> Subscriber:
         return Subscriber(self.model, self.parts, at.generation, at.state, self._make)
@@ -219,12 +221,13 @@ class SubscribedRebuild:
         following = Subscriber(self._model, self._parts, at.generation, "filling", self._make)
         await self._fill(following)
         self._tell("filling", at)
-        paused = await self._pause(paused=True)
         try:
-            await self._fill(following)
-            await self.switch(paused=paused)
+            await self._fill(following, still=True)
+            while not await self.switch():
+                await self._fill(following, still=True)
         except BaseException:
-            await self._pause(paused=paused)
+            with suppress(DatabaseAway):
+                await self._hold_still(still=False)
             raise
         self._tell("done", at)
 
@@ -249,26 +252,36 @@ class SubscribedRebuild:
             await self._checkpoints.begin(session, new)
         return new
 
-    async def switch(self, *, paused: bool) -> None:
-        """Make the filled generation the live one, in one transaction."""
+    async def switch(self) -> bool:
+        """Make the filled generation the live one, in one transaction.
+
+        Return False if the live one has not stood still: the new one may be behind it.
+        """
         name = self._model.name
         async with self._parts.transactions.begin(None) as session:
             live = await self._checkpoints.find(session, name, lock=True)
             new = await self._checkpoints.find(session, name, "filling", lock=True)
             if new is None:
                 raise ReadModelUnknown(name)
+            if not await self._checkpoints.stands_still(session, name):
+                return False
             await replace_rows(session, self._model.table, self._model.shadow)
             await session.execute(delete(self._model.shadow))
             await self._checkpoints.switch(session, live, new)
-            await self._checkpoints.pause(session, name, paused=paused)
             await self._checkpoints.tidy(session, name)
         if self._parts.cache is not None:
             await self._parts.cache.forget_all(name)
+        return True
 
-    async def _fill(self, following: Subscriber) -> None:
-        """Take all that the broker has; refuse a part of it, and what was set aside on the way."""
+    async def _fill(self, following: Subscriber, *, still: bool = False) -> None:
+        """Take all that the broker has; refuse a part of it, and what was set aside on the way.
+
+        `still` has the live generation stand still meanwhile.
+        """
         seconds = self._parts.config.fill_timeout
-        caught_up = await self._caught_up(following, timedelta(seconds=seconds))
+        if still:
+            await self._hold_still(still=True)
+        caught_up = await self._caught_up(following, timedelta(seconds=seconds), still=still)
         if following.moved.is_set():
             raise RebuildFailed(self._model.name, None, None, "another rebuild of it was first")
         if not caught_up:
@@ -282,19 +295,25 @@ class SubscribedRebuild:
             )
             raise RebuildFailed(self._model.name, aside.message_id, None, reason)
 
-    async def _caught_up(self, following: Subscriber, patience: timedelta) -> bool:
+    async def _caught_up(self, following: Subscriber, patience: timedelta, *, still: bool) -> bool:
         """Take messages to the end, or until the generation turns out to be another's."""
         consumer = following.consumer()
-
-        async def watch() -> None:
-            await following.moved.wait()
-            consumer.stop()
-
-        watching = asyncio.ensure_future(watch())
+        watching = asyncio.ensure_future(self._watch(following, consumer, still=still))
         try:
             return await consumer.catch_up(patience)
         finally:
             watching.cancel()
+            await asyncio.wait({watching})
+
+    async def _watch(self, following: Subscriber, consumer: Consumer, *, still: bool) -> None:
+        while not following.moved.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RENEW):
+                    await following.moved.wait()
+            if still:
+                with suppress(DatabaseAway):
+                    await self._hold_still(still=True)
+        consumer.stop()
 
     async def _set_aside(self, consumer: str) -> Row[Any] | None:
         """Return the first message that the filling consumer could not apply."""
@@ -314,10 +333,10 @@ class SubscribedRebuild:
             remedy = "let the model follow the outbox's log"
             raise HistoryIncomplete(self._model.name, "; ".join(gone), remedy)
 
-    async def _pause(self, *, paused: bool) -> bool:
-        """Pause or resume the live generation; return how it was."""
+    async def _hold_still(self, *, still: bool) -> None:
+        """Have the live generation stand still, or go on."""
         async with self._parts.transactions.begin(None) as session:
-            return await self._checkpoints.pause(session, self._model.name, paused=paused)
+            await self._checkpoints.hold_still(session, self._model.name, still=still)
 
     def _tell(self, phase: Any, at: Generation) -> None:
         self._report(Progress(at.name, phase, 0, 0, at.events, 0.0))
