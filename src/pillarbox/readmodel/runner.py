@@ -71,7 +71,7 @@ class LogFollower:
         apply = self._carefully if careful else _together
         events, touched = await apply(session, at, applier, entries)
         if position != at.position:
-            listed = self.forgetting.listed(touched)
+            listed = self.forgetting.listed(touched, position)
             await self.checkpoints.move(session, at, position, events=events, touched=listed)
             self.parts.observer.applying(events)
         fresh = sum(entry.seq > at.position.number for entry in found.entries)
