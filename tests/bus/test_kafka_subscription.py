@@ -1,5 +1,6 @@
 """What only Kafka's subscription does."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,17 +8,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka import admin as untyped_admin
 
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.kafka.subscription import KafkaSubscription
 from pillarbox.bus.kafka.subscription_poller import BATCH, Poller
 from pillarbox.bus.kafka.subscription_settings import consumer_settings
+from pillarbox.bus.subscription import nothing_waits
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Kafka
 from pillarbox.testing import message
-from pillarbox.testing.subscription.case import Group, Member, numbers
+from pillarbox.testing.subscription.case import PATIENCE, Group, Member, numbers
 from tests.bus.subscription_rig_kafka import SESSION, KafkaSubscriptionRig
 from tests.support.waiting import until
 
@@ -210,6 +212,49 @@ async def test_an_error_of_the_thread_is_raised_where_messages_are_received(grou
 
     with pytest.raises(ZeroDivisionError):
         await member.take(1)
+
+
+def publish_in_a_transaction(server: Kafka, topic: str) -> None:
+    settings: Any = {"bootstrap.servers": server.bootstrap, "transactional.id": topic}
+    producer: Any = Producer(settings)
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"{}", key=b"k")
+    producer.commit_transaction(20)
+
+
+async def test_the_mark_of_a_transaction_does_not_wait_for_anybody(
+    kafka_server: Kafka, group: Group
+) -> None:
+    """It lies behind the last message, and a rebuild once waited for it in vain."""
+    await asyncio.to_thread(publish_in_a_transaction, kafka_server, group.topic)
+    member = await group.join()
+    await member.subscription.acknowledge(await member.take(1))
+
+    await until(lambda: nothing_waits(member.subscription), "the end is known")
+
+    assert await member.subscription.lag() == 0
+
+
+async def test_a_member_is_not_at_the_end_while_another_has_partitions_to_read(
+    group: Group,
+) -> None:
+    first = await group.join()
+    await group.publish_numbers(30, keys=30)
+    taken = await first.take(30)
+    second = await group.join()
+
+    async def is_shared() -> bool:
+        await first.subscription.receive(1)
+        await second.subscription.receive(1)
+        return bool(first.let_go) and bool(subscription_of(second)._shares)
+
+    await until(is_shared, "the second has partitions", PATIENCE)
+    kept = [found for found in taken if found.partition not in first.let_go]
+    await first.subscription.acknowledge(kept)
+
+    assert await first.subscription.lag() == 0
+    assert not await nothing_waits(first.subscription)
 
 
 async def test_what_waits_is_unknown_once_the_thread_has_ended(

@@ -380,7 +380,7 @@ async def test_a_url_with_the_ports_of_pulsar_itself_names_its_admin_interface()
     bus = PulsarMessageBus("pulsar://localhost:6650")
 
     assert bus._admin is not None
-    assert (bus._admin._host, bus._admin._port) == ("localhost", 8080)
+    assert bus._admin._server == "http://localhost:8080"
     await bus.close()
 
 

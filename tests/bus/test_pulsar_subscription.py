@@ -3,19 +3,22 @@
 import asyncio
 import http.client
 from collections.abc import Collection, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from uuid import uuid4
 
 import pytest
 
 from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.bus.pulsar.admin import Admin
-from pillarbox.bus.subscription import SubscriptionRequest
+from pillarbox.bus.subscription import SubscriptionRequest, nothing_waits
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Pulsar
 from pillarbox.testing import SubscriptionContract, SubscriptionRig, message, new_topic
 from pillarbox.testing.subscription.case import Group, Member, numbers
 from pillarbox.testing.subscription.members import MembersContract
 from tests.bus.subscription_rig_pulsar import PulsarSubscriptionRig
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -89,6 +92,55 @@ async def test_a_broker_that_keeps_the_index_of_batches_brings_the_rest_alone(
     indexing_server: Pulsar, request_: SubscriptionRequest
 ) -> None:
     assert await finished_in_part(indexing_server, request_) == list(range(4, 10))
+
+
+async def test_the_end_is_known_of_a_topic_without_partitions(
+    pulsar_server: Pulsar, request_: SubscriptionRequest
+) -> None:
+    bus = PulsarMessageBus(pulsar_server.url, admin_url=pulsar_server.admin_url)
+    await bus.prepare([request_])
+    member = Member(bus.subscribe(request_))
+    await member.start()
+    empty = await nothing_waits(member.subscription)
+    await bus.publish([message(request_.topics[0], 1, key="k")])
+
+    waits = not await nothing_waits(member.subscription)
+    await member.subscription.acknowledge(await member.take(1))
+    await until(lambda: nothing_waits(member.subscription), "the acknowledgement has come")
+    await member.subscription.close()
+    await bus.close()
+
+    assert (empty, waits) == (True, True)
+
+
+class Sending(BaseHTTPRequestHandler):
+    """A broker that has one topic, and sends whoever asks for it there from another address."""
+
+    def do_GET(self) -> None:
+        here = self.headers["Host"]
+        elsewhere = here.replace("127.0.0.1", "localhost")
+        self.send_response(200 if here == elsewhere else 307)
+        self.send_header("Location", f"http://{elsewhere}{self.path}")
+        self.end_headers()
+        self.wfile.write(f'"{self.path}"'.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_broker_that_sends_to_the_owner_of_a_topic_is_followed() -> None:
+    """On a cluster what waits could not be seen of the topics of other brokers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Sending) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            admin = Admin(f"http://127.0.0.1:{server.server_port}", None)
+            found = admin.read("/persistent/a/b/c/stats?precise=true", 10)
+        finally:
+            server.shutdown()
+            serving.join()
+
+    assert found == "/admin/v2/persistent/a/b/c/stats?precise=true"
 
 
 @pytest.mark.servers("pulsar")

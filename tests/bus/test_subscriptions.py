@@ -5,18 +5,21 @@ from typing import Any, Final
 
 import pytest
 
+from pillarbox.bus.subscription import nothing_waits
 from pillarbox.servers import Server
 from pillarbox.testing import (
     SubscriptionContract,
     SubscriptionOutageContract,
     SubscriptionRig,
 )
+from pillarbox.testing.subscription.case import PATIENCE, Group
 from tests.bus.subscription_rig import OwnSubscriptionRig
 from tests.bus.subscription_rig_kafka import KafkaSubscriptionRig
 from tests.bus.subscription_rig_nats import NatsSubscriptionRig
 from tests.bus.subscription_rig_pulsar import PulsarSubscriptionRig
 from tests.bus.subscription_rig_rabbitmq import RabbitMqSubscriptionRig
 from tests.bus.subscription_rig_redis import RedisSubscriptionRig
+from tests.support.waiting import until
 
 RIGS: Final[dict[str, Callable[[Any], SubscriptionRig]]] = {
     "kafka": KafkaSubscriptionRig,
@@ -33,6 +36,20 @@ class TestEverySubscription(SubscriptionContract):
     @pytest.fixture(params=RIGS)
     def rig(self, request: pytest.FixtureRequest) -> SubscriptionRig:
         return RIGS[request.param](request.getfixturevalue(f"{request.param}_server"))
+
+    async def test_the_end_is_known_once_all_is_acknowledged_and_not_by_silence(
+        self, group: Group
+    ) -> None:
+        """A member without partitions, or with messages on their way, once passed for one at the end."""
+        await group.publish_numbers(6)
+        member = await group.join()
+        at_once = await nothing_waits(member.subscription)
+        taken = await member.take(6)
+        await member.subscription.acknowledge(taken)
+
+        await until(lambda: nothing_waits(member.subscription), "the broker says so", PATIENCE)
+
+        assert not at_once
 
 
 @pytest.mark.faults

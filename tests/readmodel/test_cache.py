@@ -5,8 +5,12 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import async_sessionmaker
+from sqlalchemy.orm import Session
 
 from pillarbox import ReadDAO
+from pillarbox.consumer.transactions import DatabaseAway
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.query import decoded, encoded
 from pillarbox.readmodel.rebuild import LogRebuild
@@ -119,6 +123,57 @@ async def test_rows_of_a_process_that_died_after_its_commit_are_forgotten_by_the
     await LogRunner(Accounts(), cached(rig, cache)).drain()
 
     assert (stale, await read(rig, cache)) == (5, 6)
+
+
+@on_one
+async def test_rows_are_forgotten_that_another_process_changed_again_before_it_died(
+    rig: Rig, cache: RedisRowCache
+) -> None:
+    """A list of the same rows was once taken for the one that was dealt with."""
+    runner = LogRunner(Accounts(), cached(rig, cache))
+    await rig.record(Deposited("a", 5))
+    await runner.drain()
+    before = await read(rig, cache)
+    await rig.record(Deposited("a", 1))
+    dead = DeadCache("redis://127.0.0.1:1", prefix="nobody")
+    await LogRunner(Accounts(), cached(rig, dead)).drain()
+
+    await runner.drain()
+
+    assert (before, await read(rig, cache)) == (5, 6)
+
+
+class Unanswered(Session):
+    """A session whose commits take effect, while nobody hears of it."""
+
+    lost = False
+
+
+@event.listens_for(Unanswered, "after_commit")
+def lose_the_answer(session: Unanswered) -> None:
+    if session.lost:
+        raise ConnectionResetError
+
+
+@on_one
+async def test_rows_of_a_commit_whose_answer_was_lost_are_forgotten_by_the_next_batch(
+    rig: Rig, cache: RedisRowCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were once taken for forgotten, since this process had listed them itself."""
+    sessions = async_sessionmaker(rig.database.engine, sync_session_class=Unanswered)
+    runner = LogRunner(Accounts(), Parts(sessions, rig.parts().config, cache=cache))
+    await rig.record(Deposited("a", 5))
+    await runner.drain()
+    before = await read(rig, cache)
+    await rig.record(Deposited("a", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Unanswered, "lost", True)
+        with pytest.raises(DatabaseAway):
+            await runner.drain()
+
+    await runner.drain()
+
+    assert (before, await read(rig, cache)) == (5, 6)
 
 
 class DeadCache(RedisRowCache):

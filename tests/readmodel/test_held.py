@@ -1,8 +1,10 @@
 """An event that fails holds its key, and nobody else."""
 
 from pillarbox.readmodel.observer import Observer
+from pillarbox.readmodel.runner import LogFollower
 from tests.readmodel.rig import Accounts, Deposited, Opened, Rig
 from tests.support.database import on_postgres
+from tests.support.waiting import until
 
 
 class Heard(Observer):
@@ -47,6 +49,51 @@ async def test_a_held_key_catches_up_in_order_when_its_event_works(rig: Rig) -> 
     assert await rig.count("readmodel_held") == 0
     assert heard.steps[0] == ("held", "a", "Poison")
     assert heard.steps[-1] == ("released", "default", "a")
+
+
+async def test_what_a_held_key_applied_before_its_next_failure_stays_applied(rig: Rig) -> None:
+    """A second bad event behind the first once took the good ones between them with it."""
+    model = Accounts()
+    model.broken = True
+    await rig.record(Opened("a", "ann"), Deposited("a", 5))
+    await rig.record_raw("Opened", {"account_id": "a"}, key="a")
+    await rig.record(Deposited("a", 7))
+    await rig.runner(model).drain()
+    model.broken = False
+
+    async def is_held_further_on() -> bool:
+        await rig.runner(model, retry_delay=60).drain()
+        return bool((await rig.held())["seq"] == 3)
+
+    await until(is_held_further_on, "the key is held by its second bad event")
+
+    assert await rig.cents() == {"a": 5}
+    held = await rig.held()
+    assert (held["error_class"], held["attempts"]) == ("UnreadableEvent", 1)
+
+
+@on_postgres
+async def test_a_held_key_leaves_a_late_commit_to_the_batch_that_reads_its_gap(rig: Rig) -> None:
+    """It was once applied with the held key, and again through the gap."""
+    model = Accounts()
+    model.broken = True
+    follower = LogFollower(model, rig.parts())
+    await follower.turn()
+    await rig.record(Opened("a", "ann"))
+    async with rig.slow_transaction(Deposited("a", 5)) as slow:
+        await rig.record(Deposited("b", 1))
+        await follower.turn()
+        model.broken = False
+        await slow.commit()
+
+    async def is_released() -> bool:
+        await follower.release_due()
+        return await rig.count("readmodel_held") == 0
+
+    await until(is_released, "the key is due and released")
+    await follower.turn()
+
+    assert await rig.cents() == {"a": 5, "b": 1}
 
 
 async def test_the_reason_stands_with_the_held_key(rig: Rig) -> None:

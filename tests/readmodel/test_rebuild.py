@@ -3,12 +3,15 @@
 import asyncio
 
 import pytest
-from sqlalchemy import literal, select
+from sqlalchemy import insert, literal, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.errors import HistoryIncomplete, InvalidConfig, RebuildFailed
-from pillarbox.readmodel.checkpoint import Checkpoints
+from pillarbox.readmodel.checkpoint import Checkpoints, Generation
+from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Progress
 from pillarbox.readmodel.rebuild import LogRebuild
+from pillarbox.readmodel.runner import LogFollower
 from tests.readmodel.rig import Account, Accounts, Closed, Deposited, Opened, Rig
 from tests.readmodel.test_log import cut
 from tests.support.database import on, on_postgres
@@ -118,21 +121,36 @@ async def test_a_rebuild_of_a_history_that_was_cut_is_refused_and_the_live_table
     assert await rig.count("readmodel") == 1
 
 
+TWELVE_CENTS = select(
+    literal("default").label("tenant_id"), literal("a").label("account_id"),
+    literal(12).label("cents"), literal(2).label("deposits"),
+)  # fmt: skip
+
+
 async def test_a_rebuild_starts_from_a_snapshot_query(rig: Rig) -> None:
     await rig.record(Deposited("a", 5), Deposited("a", 7))
     await rig.runner().drain()
     await cut(rig, 1)
-    snapshot = select(
-        literal("default").label("tenant_id"), literal("a").label("account_id"),
-        literal(12).label("cents"), literal(2).label("deposits"),
-    )  # fmt: skip
 
-    rebuild = LogRebuild(Accounts(), rig.parts(), snapshot=snapshot)
+    rebuild = LogRebuild(Accounts(), rig.parts(), snapshot=TWELVE_CENTS)
     await rebuild.begin()
     await rig.record(Deposited("a", 1))
     await rebuild.run()
 
     assert await rig.cents() == {"a": 13}
+
+
+async def test_a_cut_log_does_not_replace_the_rows_of_a_snapshot_query(rig: Rig) -> None:
+    """The oldest row at the snapshot once passed for the first event of the model."""
+    await rig.record(Deposited("a", 5), Deposited("a", 7))
+    await rig.runner().drain()
+    await cut(rig, 1)
+    await LogRebuild(Accounts(), rig.parts(), snapshot=TWELVE_CENTS).run()
+
+    with pytest.raises(HistoryIncomplete, match="begins at position 2"):
+        await LogRebuild(Accounts(), rig.parts()).run()
+
+    assert await rig.cents() == {"a": 12}
 
 
 @on("postgres18+asyncpg", "postgres18+psycopg")
@@ -151,6 +169,21 @@ async def test_a_snapshot_does_not_see_a_transaction_that_is_open_and_its_events
     await rig.runner().drain()
 
     assert await rig.cents() == {"a": 1, "slow": 3}
+
+
+@on_postgres
+async def test_a_snapshot_that_waited_for_the_live_runner_sees_what_it_applied(rig: Rig) -> None:
+    """The runner's commit once ended the rebuild with a serialization failure."""
+    snapshot = select(Account.tenant_id, Account.account_id, Account.cents)
+    await rig.runner().drain()
+    await rig.record(Deposited("a", 5))
+    follower = LogFollower(Accounts(), rig.parts())
+    async with asyncio.TaskGroup() as group, rig.parts().transactions.begin(None) as session:
+        await follower.step(session, await follower.locked(session))
+        group.create_task(LogRebuild(Accounts(), rig.parts(), snapshot=snapshot).run())
+        await until(lambda: somebody_waits(rig), "the rebuild waits for the live row")
+
+    assert await rig.cents() == {"a": 5}
 
 
 async def test_a_snapshot_without_the_key_is_refused(rig: Rig) -> None:
@@ -229,3 +262,44 @@ async def test_a_model_begins_to_run_beside_a_first_rebuild_that_was_killed(rig:
     await rig.runner().drain()
 
     assert (before, await rig.cents()) == ({"a": 5}, {"a": 6})
+
+
+class Interrupted(Parts):
+    """Parts of a rebuild beside which another one begins, and fills its first batch."""
+
+    async def refuse_blindness(self, session: AsyncSession) -> None:
+        await super().refuse_blindness(session)
+        other = LogRebuild(Accounts(), Parts(self.session_factory, self.config))
+        await other.begin()
+        async with self.transactions.begin(None) as filling:
+            follower = LogFollower(Accounts(), self, "filling")
+            await follower.step(filling, await follower.locked(filling))
+
+
+@on_postgres
+async def test_two_rebuilds_that_begin_at_once_go_on_as_one(rig: Rig) -> None:
+    """The second once emptied the table that the first had begun to fill."""
+    await rig.record(Deposited("a", 5))
+    parts = rig.parts()
+
+    await LogRebuild(Accounts(), Interrupted(parts.session_factory, parts.config)).run()
+
+    assert await rig.cents() == {"a": 5}
+
+
+@on_postgres
+async def test_a_clean_up_leaves_the_shadow_table_to_a_rebuild_that_begins_beside_it(
+    rig: Rig,
+) -> None:
+    """It once looked for a rebuild without a lock, and deleted the rows of the next one."""
+    await rig.record(Deposited("a", 5))
+    await rig.runner().drain()
+    filling = Generation(name="accounts", generation=2, source="log", state="filling")
+    async with asyncio.TaskGroup() as group, rig.parts().transactions.begin(None) as session:
+        await Checkpoints().find(session, "accounts", lock=True)
+        group.create_task(LogRebuild(Accounts(), rig.parts()).clean_up())
+        await until(lambda: somebody_waits(rig), "the clean-up waits for the live row")
+        await Checkpoints().begin(session, filling)
+        await session.execute(insert(Accounts.shadow).values(tenant_id="default", account_id="a"))
+
+    assert await rig.count("account_shadow") == 1

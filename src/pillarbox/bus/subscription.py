@@ -126,6 +126,22 @@ class RememberingBus(Protocol):
         ...
 
 
+@runtime_checkable
+class EndSeeing(Protocol):
+    """A subscription that cannot count what waits, and yet knows whether anything does."""
+
+    async def is_at_end(self) -> bool:
+        """Tell whether the group has acknowledged all that was published; False if nobody knows."""
+        ...
+
+
+async def nothing_waits(subscription: Subscription) -> bool:
+    """Tell whether a broker says that it has nothing more for a group; silence says nothing."""
+    if isinstance(subscription, EndSeeing):
+        return await subscription.is_at_end()
+    return await subscription.lag() == 0
+
+
 class SubscribingBus(Protocol):
     """A bus that can also be listened to."""
 

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Final, TypeVar
 
 from pillarbox.bus.subscription import Subscription, SubscriptionRequest
@@ -103,6 +104,13 @@ class Consumer:
     async def drain(self) -> None:
         """Handle what there is and end: for tests and for jobs."""
         await self._made_loop().drain()
+
+    async def catch_up(self, patience: timedelta) -> bool:
+        """Handle messages until the broker says that nothing waits, and tell whether it did.
+
+        Without that word it ends after as much silence as the patience allows.
+        """
+        return await self._made_loop().catch_up(patience)
 
     def stop(self) -> None:
         """Finish what is in hand and end; a second call does not wait for handlers."""

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from pillarbox.bus.subscription import Delivery, Reception, Subscription
+from pillarbox.bus.subscription import Delivery, Reception, Subscription, nothing_waits
 from pillarbox.clock import SYSTEM_CLOCK, Clock
 from pillarbox.consumer.applied import Stands
 from pillarbox.consumer.attempts import Attempts
@@ -36,6 +36,9 @@ from pillarbox.retry import RetryPolicy
 log = logging.getLogger("pillarbox.consumer")
 
 _LEAVING: Final = 5.0
+
+Ending = Callable[[], Awaitable[bool]]
+"""Say whether to end, where a broker gave nothing and nothing is in hand."""
 
 
 class ConsumerLoop:
@@ -106,7 +109,7 @@ class ConsumerLoop:
             chores,
         )
         self._runners = [LaneRunner(self._around) for _ in range(config.lanes)]
-        self._arrived = 0
+        self._arrived, self._busy_at = 0, 0.0
 
     def stop(self) -> None:
         """Begin nothing new; a second call does not wait for what has begun."""
@@ -120,13 +123,35 @@ class ConsumerLoop:
 
     async def run_forever(self) -> None:
         """Consume until stopped."""
-        await self._run(drain=False)
+        await self._run(None)
 
     async def drain(self) -> None:
         """Consume until nothing is left to do now; what waits for a later time is left."""
-        await self._run(drain=True)
 
-    async def _run(self, *, drain: bool) -> None:
+        async def at_once() -> bool:
+            return True
+
+        await self._run(at_once)
+
+    async def catch_up(self, patience: timedelta) -> bool:
+        """Consume until the broker says that nothing waits; tell whether it did.
+
+        A silent broker may be away, or may not have shared its partitions yet: it is waited for as long
+        as the patience lasts.
+        """
+        caught_up = False
+
+        async def when_nothing_waits() -> bool:
+            nonlocal caught_up
+            caught_up = await nothing_waits(self._subscription)
+            silence = time.monotonic() - self._busy_at
+            return caught_up or silence >= patience.total_seconds()
+
+        self._busy_at = time.monotonic()
+        await self._run(when_nothing_waits)
+        return caught_up
+
+    async def _run(self, ending: Ending | None) -> None:
         """Join, work, leave; a drain that nobody stopped may be followed by another."""
         try:
             for weakness in await self._subscription.start(self._revoked):
@@ -143,7 +168,7 @@ class ConsumerLoop:
                         for chore in self._chores.all()
                     ),
                 ]
-                receiving = group.create_task(self._receive(drain=drain), name="pillarbox-receive")
+                receiving = group.create_task(self._receive(ending), name="pillarbox-receive")
                 await self._until_told(receiving)
                 drained = not self._stopping.is_set()
                 await self._finish(working)
@@ -197,7 +222,7 @@ class ConsumerLoop:
 
     # Receiving
 
-    async def _receive(self, *, drain: bool) -> None:
+    async def _receive(self, ending: Ending | None) -> None:
         while True:
             room = self._config.window - sum(len(runner.lane) for runner in self._runners)
             if room <= 0:
@@ -207,7 +232,9 @@ class ConsumerLoop:
             deliveries = await self._subscription.receive(room)
             if deliveries:
                 await self._take_in(deliveries)
-            elif drain and self._is_idle() and not await self._chores.sweep():
+            if deliveries or not self._is_idle():
+                self._busy_at = time.monotonic()
+            elif ending is not None and not await self._chores.sweep() and await ending():
                 return
 
     async def _take_in(self, deliveries: Sequence[Delivery]) -> None:

@@ -65,14 +65,21 @@ class ReadModelBehind(ReadModelError):
 
 
 class RebuildFailed(ReadModelError):
-    """An event could not be applied while a read model was built again."""
+    """A read model was not built again: an event failed, its broker gave a part, or another was first.
+
+    `position` is the event's number in the log, None where it came from a broker. Without an event
+    the reason says what else it was.
+    """
 
     code = "rebuild-failed"
 
-    def __init__(self, model: str, event_id: str, position: int, reason: str) -> None:
+    def __init__(self, model: str, event_id: str | None, position: int | None, reason: str) -> None:
+        where = "" if position is None else f" at position {position}"
+        what, mend = reason, ""
+        if event_id is not None:
+            what, mend = f"event {event_id}{where} failed with {reason}", "mend the method and "
         super().__init__(
-            f"read model {model!r} could not be built again: event {event_id} at position "
-            f"{position} failed with {reason}; the live table is untouched; mend the method and "
-            "call rebuild again, it goes on from there"
+            f"read model {model!r} could not be built again: {what}; the live table is untouched; "
+            f"{mend}call rebuild again, it goes on from there"
         )
         self.model, self.event_id, self.position, self.reason = model, event_id, position, reason

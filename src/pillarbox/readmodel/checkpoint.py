@@ -1,15 +1,16 @@
 """How far a model's generations are, inside the transactions of others."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pillarbox.errors import ReadModelUnknown
 from pillarbox.readmodel.position import Position
 from pillarbox.schema.tables import readmodel, readmodel_applied, readmodel_held, table_in
+from pillarbox.schema.types import DatabaseTime
 
 Source = Literal["log", "bus"]
 State = Literal["live", "filling"]
@@ -18,6 +19,8 @@ Touched = list[list[str]]
 
 
 BEGINNING: Final = Position()
+STILL: Final = timedelta(seconds=30)
+"""How long the live generation stands still without a renewal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +64,45 @@ class Checkpoints:
         highest = select(func.max(self._table.c.generation)).where(self._table.c.name == name)
         return (await session.scalar(highest) or 0) + 1
 
-    async def is_live(self, session: AsyncSession, name: str, generation: int) -> bool:
-        """Tell whether a generation is live and not paused, and keep it so until the commit."""
+    async def goes_on(
+        self, session: AsyncSession, name: str, generation: int, state: State
+    ) -> bool:
+        """Tell whether a generation is in a state and may write, and keep it so until the commit."""
         columns = self._table.c
         query = select(columns.state, columns.paused).where(*self._of(name, generation))
         row = (await session.execute(query.with_for_update(read=True))).one_or_none()
-        return row is not None and row.state == "live" and not row.paused
+        if row is None or row.state != state:
+            return False
+        # Asked after the lock, which may have waited for whoever wrote the mark.
+        return state == "filling" or not (row.paused or await self.stands_still(session, name))
 
-    async def begin(self, session: AsyncSession, new: Generation) -> None:
-        """Write a generation, unless it is there."""
+    async def hold_still(self, session: AsyncSession, name: str, *, still: bool) -> None:
+        """Have the live generation stand still for the one that is being filled, or go on.
+
+        The mark stands in the filling row: the operator's is not touched. It is good for a while, and to
+        be renewed: if whoever fills the generation dies, the live one goes on.
+        """
+        await self.find(session, name, lock=True)  # what it has begun is committed first
+        columns = self._table.c
+        await session.execute(
+            update(self._table)
+            .where(columns.name == name, columns.state == "filling")
+            .values(paused=int(still), moved_at=DatabaseTime())
+        )
+
+    async def stands_still(self, session: AsyncSession, name: str) -> bool:
+        """Tell whether the live generation is to stand still for the one that is being filled."""
+        columns = self._table.c
+        query = select(columns.generation).where(
+            columns.name == name,
+            columns.state == "filling",
+            columns.paused == 1,
+            columns.moved_at > DatabaseTime(after=-STILL),
+        )
+        return await session.scalar(query) is not None
+
+    async def begin(self, session: AsyncSession, new: Generation) -> bool:
+        """Write a generation, unless it is there; return whether it was written."""
         dialect = session.sync_session.get_bind().dialect.name
         insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
         values = {
@@ -83,7 +116,9 @@ class Checkpoints:
             "target": new.target,
             "events": new.events,
         }
-        await session.execute(insert(self._table).values(**values).on_conflict_do_nothing())
+        statement = insert(self._table).values(**values).on_conflict_do_nothing()
+        written = await session.execute(statement.returning(self._table.c.generation))
+        return written.one_or_none() is not None
 
     async def move(
         self,
@@ -116,16 +151,6 @@ class Checkpoints:
             .where(*self._of(new.name, new.generation))
             .values(state="live", target=None, paused=int(old.paused if old else False))
         )
-
-    async def pause(self, session: AsyncSession, name: str, *, paused: bool) -> bool:
-        """Pause or resume the live generation; return whether it was paused."""
-        live = await self.find(session, name, lock=True)
-        if live is None:
-            raise ReadModelUnknown(name)
-        await session.execute(
-            update(self._table).where(*self._of(name, live.generation)).values(paused=int(paused))
-        )
-        return live.paused
 
     async def drop(self, session: AsyncSession, name: str, generation: int) -> None:
         """Delete a generation with its books."""

@@ -1,15 +1,26 @@
 """Cached rows are removed after the commit of what changed them, by whoever notices."""
 
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
 from pillarbox.readmodel.checkpoint import Generation, Touched
 from pillarbox.readmodel.parts import Parts
+from pillarbox.readmodel.position import Position
 
 log = logging.getLogger("pillarbox.readmodel")
 
 # Beyond this many rows it is cheaper to let all copies of the model go.
 MOST: Final = 10_000
+
+
+class _List(NamedTuple):
+    """The rows in a model's row, and the position of the batch that left them there.
+
+    Two batches often change the same rows: the rows alone do not tell one from the other.
+    """
+
+    position: Position
+    rows: tuple[tuple[str, str], ...]
 
 
 class Forgetting:
@@ -23,34 +34,41 @@ class Forgetting:
         self._model, self._parts = model, parts
         self._rows: set[tuple[str, str]] = set()
         self._all = False
-        self._seen: tuple[tuple[str, str], ...] = ()
+        self._seen: _List | None = None
+        self._listed: _List | None = None
         self._generation: int | None = None
 
     def notice(self, at: Generation) -> None:
         """Look at a model's row as it was before a batch: somebody else may have written it."""
         if self._parts.cache is None:
             return
-        if at.touched != self._seen:
+        found, self._listed = _List(at.position, at.touched), None
+        if found != self._seen:
             self._rows |= set(at.touched)
-            self._seen = at.touched
+            self._seen = found
         if self._generation not in (None, at.generation):
             self._all = True
         self._generation = at.generation
 
-    def listed(self, written: set[tuple[str, str]]) -> Touched:
+    def listed(self, written: set[tuple[str, str]], position: Position) -> Touched:
         """Return what a batch leaves in the model's row: its own rows, and those still to do."""
         if self._parts.cache is None:
             return []
         rows = sorted(self._rows | written)
         if len(rows) > MOST:
             self._all, rows = True, []
-        self._seen = tuple(rows)
+        self._listed = _List(position, tuple(rows))
         return [list(row) for row in rows]
 
     def add(self, written: set[tuple[str, str]]) -> None:
-        """Take in the rows of a batch that is committed."""
+        """Take in the rows of a batch that is committed.
+
+        Its list in the model's row is no news from now on, and not before: when the answer to a commit is
+        lost, only the list tells which rows it changed.
+        """
         if self._parts.cache is not None:
             self._rows |= written
+            self._seen = self._listed or self._seen
 
     async def forget(self) -> None:
         """Remove what is to be removed; what the cache does not take now is removed later."""

@@ -62,26 +62,28 @@ class LogRebuild:
     async def begin(self) -> Generation:
         """Write the filling generation, unless one is there already; return it."""
         while (found := await self._begun()) is None:
-            pass  # the model began to run in the same moment: this is its second generation then
+            pass  # somebody else began in the same moment: a runner, or a rebuild to go on with
         return found
 
     async def _begun(self) -> Generation | None:
         name = self._model.name
-        async with self._transaction() as session:
-            live = await self._checkpoints.find(session, name, lock=True)
-            found = await self._checkpoints.find(session, name, "filling", lock=True)
+        async with self._parts.transactions.begin(None) as gate:
+            live = await self._checkpoints.find(gate, name, lock=True)
+            found = await self._checkpoints.find(gate, name, "filling", lock=True)
             if found is not None:
                 return found
-            await self._parts.refuse_blindness(session)
-            new = await self._first(session, live)
-            await session.execute(delete(self._model.shadow))
-            await self._checkpoints.tidy(session, name)
-            if self._snapshot is not None:
-                await self._fill_from(session, self._snapshot)
-            await self._checkpoints.begin(session, new)
-            begun = await self._checkpoints.find(session, name, "filling")
+            await self._parts.refuse_blindness(gate)
+            async with self._seeing(gate) as session:
+                await self._checkpoints.tidy(session, name)
+                new = await self._first(session, live)
+                # Whoever else begins waits for this row: only its owner may empty the shadow table.
+                if not await self._checkpoints.begin(session, new):
+                    return None
+                await session.execute(delete(self._model.shadow))
+                if self._snapshot is not None:
+                    await self._fill_from(session, self._snapshot)
         log.info("rebuild_begun", extra={"model": name, "generation": new.generation})
-        return begun
+        return new
 
     async def switch(self) -> None:
         """Make the filled generation the live one, in one transaction; nobody reads half of it."""
@@ -102,10 +104,14 @@ class LogRebuild:
 
     async def clean_up(self) -> None:
         """Delete what is left of the old generation."""
+        name = self._model.name
         async with self._parts.transactions.begin(None) as session:
-            if await self._checkpoints.find(session, self._model.name, "filling") is None:
+            # Nobody begins to fill the shadow table while the live row is locked.
+            live = await self._checkpoints.find(session, name, lock=True)
+            filling = await self._checkpoints.find(session, name, "filling")
+            if live is not None and filling is None:
                 await session.execute(delete(self._model.shadow))
-            await self._checkpoints.tidy(session, self._model.name)
+            await self._checkpoints.tidy(session, name)
 
     async def abandon(self) -> None:
         """Give up a rebuild; the live table is as it was."""
@@ -118,22 +124,29 @@ class LogRebuild:
             await self._checkpoints.drop(session, name, found.generation)
 
     async def _first(self, session: AsyncSession, live: Generation | None) -> Generation:
-        beginning = await self._follower.log.beginning(session)
-        first = FIRST if live is None or live.first_position is None else live.first_position
-        position = Position()
+        position, began = Position(), None
         if self._snapshot is not None:
+            # Its rows stand for events that the log need not have: only a whole log replaces them.
             position = await self._follower.log.here(session)
-        elif self._parts.config.history == "whole":
-            refuse_cut(self._model.name, beginning, first)
+        else:
+            began = await self._oldest(session, live)
         return Generation(
             name=self._model.name,
             generation=await self._checkpoints.next_generation(session, self._model.name),
             source="log",
             state="filling",
             position=position,
-            first_position=beginning.oldest or FIRST,
+            first_position=began,
             target=await self._follower.log.newest(session),
         )
+
+    async def _oldest(self, session: AsyncSession, live: Generation | None) -> int | None:
+        """Return where the log begins; refuse one that was cut."""
+        beginning = await self._follower.log.beginning(session)
+        first = FIRST if live is None or live.first_position is None else live.first_position
+        if self._parts.config.history == "whole":
+            refuse_cut(self._model.name, beginning, first)
+        return beginning.oldest
 
     async def _fill(self) -> tuple[Batch, Generation]:
         async with self._parts.transactions.begin(None) as session:
@@ -163,12 +176,19 @@ class LogRebuild:
         await session.execute(insert(self._model.shadow).from_select(names, select(*columns)))
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncSession]:
-        """Begin in one snapshot, if a query must see the same as the log's position."""
-        parts = self._parts
-        if self._snapshot is not None:
-            parts = replace(parts, session_factory=_repeatable(parts.session_factory))
-        async with parts.transactions.begin(None) as session:
+    async def _seeing(self, gate: AsyncSession) -> AsyncIterator[AsyncSession]:
+        """Begin in one snapshot, if a query must see the same as the log's position.
+
+        It is taken behind the gate, which has waited for the live runner: a transaction that waits for
+        a row after its snapshot was taken may not have it when it has changed.
+        """
+        factory = None if self._snapshot is None else _repeatable(self._parts.session_factory)
+        if factory is None:
+            yield gate
+            return
+        async with replace(self._parts, session_factory=factory).transactions.begin(
+            None
+        ) as session:
             yield session
 
     def _tell(self, phase: Phase, at: Generation, rate: float) -> None:
@@ -201,10 +221,11 @@ def _checked_snapshot(
 
 
 def _repeatable(factory: Any) -> Any:
+    """Return a factory of sessions that see one snapshot; None where every transaction does."""
     bind = factory.kw.get("bind") if isinstance(factory, async_sessionmaker) else None
     if not isinstance(bind, AsyncEngine):
         raise ReadModelError("a snapshot query needs a sessionmaker that is bound to an engine")
     if bind.dialect.name != "postgresql":
-        return factory  # one writer at a time: nothing is committed in between
+        return None  # one writer at a time: nothing is committed in between
     engine = bind.execution_options(isolation_level="REPEATABLE READ")
     return lambda: factory(bind=engine)

@@ -71,7 +71,7 @@ class LogFollower:
         apply = self._carefully if careful else _together
         events, touched = await apply(session, at, applier, entries)
         if position != at.position:
-            listed = self.forgetting.listed(touched)
+            listed = self.forgetting.listed(touched, position)
             await self.checkpoints.move(session, at, position, events=events, touched=listed)
             self.parts.observer.applying(events)
         fresh = sum(entry.seq > at.position.number for entry in found.entries)
@@ -156,17 +156,21 @@ class LogFollower:
         self.parts.observer.held(entry.tenant_id, entry.key, type(error).__name__)
 
     async def _try_again(self, session: AsyncSession, at: Generation, key: HeldKey) -> None:
-        entries = await self.log.read_key(session, key.line, key.seq, at.position.number)
-        try:
-            async with session.begin_nested():
-                _, touched = await Applier(self.model, self.parts, at).apply(session, entries)
-        except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
-            _refuse_away(error)
-            failed = error.entry if isinstance(error, FailedEntry) else entries[0]
-            await self._hold(session, at, failed, error, attempts=key.attempts + 1)
-            return
+        """Apply what waits for a key, one by one; the first that fails holds it from there on."""
+        found = await self.log.read_key(session, key.line, key.seq, at.position.number)
+        applier = Applier(self.model, self.parts, at)
+        # A row in a gap was committed meanwhile: the next batch reads it, and must be the only one.
+        for entry in [entry for entry in found if at.position.covers(entry.seq)]:
+            try:
+                async with session.begin_nested():
+                    _, touched = await applier.apply(session, [entry])
+            except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
+                _refuse_away(error)
+                attempts = key.attempts + 1 if entry.seq == key.seq else 1
+                await self._hold(session, at, entry, error, attempts=attempts)
+                return
+            self.forgetting.add(touched)
         await self.held.release(session, at, key.line)
-        self.forgetting.add(touched)
         self.parts.observer.released(*key.line)
 
 

@@ -4,26 +4,28 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import delete
+from sqlalchemy import Row, delete, select
 
 from pillarbox.consumer.consumer import Consumer
 from pillarbox.consumer.context import Context, Task
 from pillarbox.consumer.routes import Routes
 from pillarbox.consumer.signals import Retry
+from pillarbox.consumer.tenants import Tenants
 from pillarbox.consumer.transactions import DatabaseAway
-from pillarbox.errors import HistoryIncomplete, ReadModelUnknown
+from pillarbox.errors import HistoryIncomplete, ReadModelUnknown, RebuildFailed
 from pillarbox.readmodel.cache import RowCache
-from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
+from pillarbox.readmodel.checkpoint import STILL, Checkpoints, Generation, State
 from pillarbox.readmodel.definition import EventMethod, ModelSession, ReadModel
 from pillarbox.readmodel.handling import routes_of
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Progress, Reporter, unheard
 from pillarbox.readmodel.rebuild import replace_rows
 from pillarbox.readmodel.writing import Queued, Writer
+from pillarbox.schema.tables import inbox_parked
 
 log = logging.getLogger("pillarbox.readmodel")
 
@@ -37,6 +39,7 @@ FORGET: Final = "pillarbox-forget-cached"
 _CHECKED: Final = "pillarbox.readmodel_checked"
 _FIRST: Final = 1
 _WAIT: Final = timedelta(seconds=1)
+_RENEW: Final = STILL.total_seconds() / 3
 
 
 def subscriber(name: str, generation: int) -> str:
@@ -55,6 +58,11 @@ class Subscriber:
     make: MakeConsumer
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the generation turned out to be paused or gone."""
+
+    @property
+    def name(self) -> str:
+        """The name of its consumer."""
+        return subscriber(self.model.name, self.generation)
 
     def consumer(self) -> Consumer:
         """Make the consumer."""
@@ -79,19 +87,25 @@ class Subscriber:
                 ctx.after_commit(FORGET, tenant_id=ctx.tenant_id, row_ids=sorted(written))
 
         routes = routes_of(self.model, take, self.parts.registry, self.parts.rules)
-        made = self.make(subscriber(self.model.name, self.generation), routes)
+        made = self.make(self.name, routes)
         if self.parts.cache is not None:
             made.tasks[FORGET] = Task(FORGET, _forgetting(self.parts.cache, self.model.name))
         return made
 
     async def _check(self, checkpoints: Checkpoints, ctx: Context) -> None:
-        """Hold the generation as it is until the commit; once in a transaction."""
-        if self.state != "live" or ctx.session.info.get(_CHECKED) is ctx.session.get_transaction():
+        """Hold the generation as it is until the commit; once in a transaction.
+
+        A savepoint is a transaction of its own here: its rollback lets go of the row.
+        """
+        session = ctx.session.sync_session
+        within = session.get_nested_transaction() or session.get_transaction()
+        if session.info.get(_CHECKED) is within:
             return
-        if not await checkpoints.is_live(ctx.session, self.model.name, self.generation):
+        place = (self.model.name, self.generation, self.state)
+        if not await checkpoints.goes_on(ctx.session, *place):
             self.moved.set()
             raise Retry(_WAIT, "the read model is paused, or was built again")
-        ctx.session.info[_CHECKED] = ctx.session.get_transaction()
+        session.info[_CHECKED] = within
 
 
 class SubscribedRunner:
@@ -137,7 +151,7 @@ class SubscribedRunner:
             self._following.moved.set()
 
     async def begun(self) -> Generation:
-        """Return the live generation; one that is not there begins."""
+        """Return the live generation, paused also while it stands still; a missing one begins."""
         async with self.parts.transactions.begin(None) as session:
             found = await self._checkpoints.find(session, self.model.name)
             if found is None:
@@ -146,7 +160,8 @@ class SubscribedRunner:
                 )
                 await self._checkpoints.begin(session, begun)
                 found = begun
-        return found
+            still = await self._checkpoints.stands_still(session, self.model.name)
+        return replace(found, paused=found.paused or still)
 
     def _subscriber(self, at: Generation) -> Subscriber:
         return Subscriber(self.model, self.parts, at.generation, at.state, self._make)
@@ -204,14 +219,15 @@ class SubscribedRebuild:
         """Begin or go on, fill, switch, clean up."""
         at = await self.begin()
         following = Subscriber(self._model, self._parts, at.generation, "filling", self._make)
-        await following.consumer().drain()
+        await self._fill(following)
         self._tell("filling", at)
-        paused = await self._pause(paused=True)
         try:
-            await following.consumer().drain()
-            await self.switch(paused=paused)
+            await self._fill(following, still=True)
+            while not await self.switch():
+                await self._fill(following, still=True)
         except BaseException:
-            await self._pause(paused=paused)
+            with suppress(DatabaseAway):
+                await self._hold_still(still=False)
             raise
         self._tell("done", at)
 
@@ -236,21 +252,80 @@ class SubscribedRebuild:
             await self._checkpoints.begin(session, new)
         return new
 
-    async def switch(self, *, paused: bool) -> None:
-        """Make the filled generation the live one, in one transaction."""
+    async def switch(self) -> bool:
+        """Make the filled generation the live one, in one transaction.
+
+        Return False if the live one has not stood still: the new one may be behind it.
+        """
         name = self._model.name
         async with self._parts.transactions.begin(None) as session:
             live = await self._checkpoints.find(session, name, lock=True)
             new = await self._checkpoints.find(session, name, "filling", lock=True)
             if new is None:
                 raise ReadModelUnknown(name)
+            if not await self._checkpoints.stands_still(session, name):
+                return False
             await replace_rows(session, self._model.table, self._model.shadow)
             await session.execute(delete(self._model.shadow))
             await self._checkpoints.switch(session, live, new)
-            await self._checkpoints.pause(session, name, paused=paused)
             await self._checkpoints.tidy(session, name)
         if self._parts.cache is not None:
             await self._parts.cache.forget_all(name)
+        return True
+
+    async def _fill(self, following: Subscriber, *, still: bool = False) -> None:
+        """Take all that the broker has; refuse a part of it, and what was set aside on the way.
+
+        `still` has the live generation stand still meanwhile.
+        """
+        seconds = self._parts.config.fill_timeout
+        if still:
+            await self._hold_still(still=True)
+        caught_up = await self._caught_up(following, timedelta(seconds=seconds), still=still)
+        if following.moved.is_set():
+            raise RebuildFailed(self._model.name, None, None, "another rebuild of it was first")
+        if not caught_up:
+            reason = f"in {seconds:g} s of silence the broker did not say that it has nothing more"
+            raise RebuildFailed(self._model.name, None, None, reason)
+        aside = await self._set_aside(following.name)
+        if aside is not None:
+            reason = (
+                f"{aside.error_class or aside.reason}: {aside.error_message or 'no message'} and is "
+                f"set aside for the consumer {following.name!r}, where it is retried or dropped"
+            )
+            raise RebuildFailed(self._model.name, aside.message_id, None, reason)
+
+    async def _caught_up(self, following: Subscriber, patience: timedelta, *, still: bool) -> bool:
+        """Take messages to the end, or until the generation turns out to be another's."""
+        consumer = following.consumer()
+        watching = asyncio.ensure_future(self._watch(following, consumer, still=still))
+        try:
+            return await consumer.catch_up(patience)
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    async def _watch(self, following: Subscriber, consumer: Consumer, *, still: bool) -> None:
+        while not following.moved.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RENEW):
+                    await following.moved.wait()
+            if still:
+                with suppress(DatabaseAway):
+                    await self._hold_still(still=True)
+        consumer.stop()
+
+    async def _set_aside(self, consumer: str) -> Row[Any] | None:
+        """Return the first message that the filling consumer could not apply."""
+        transactions = self._parts.transactions
+        table = transactions.table(inbox_parked)
+        query = select(table).where(table.c.consumer == consumer).order_by(table.c.seq).limit(1)
+        for tenant_id in await Tenants(consumer, transactions).to_ask():
+            async with transactions.begin(tenant_id) as session:
+                found = (await session.execute(query)).one_or_none()
+            if found is not None:
+                return found
+        return None
 
     async def _refuse_cut(self) -> None:
         """Refuse a broker's log that does not begin with its first message."""
@@ -258,10 +333,10 @@ class SubscribedRebuild:
             remedy = "let the model follow the outbox's log"
             raise HistoryIncomplete(self._model.name, "; ".join(gone), remedy)
 
-    async def _pause(self, *, paused: bool) -> bool:
-        """Pause or resume the live generation; return how it was."""
+    async def _hold_still(self, *, still: bool) -> None:
+        """Have the live generation stand still, or go on."""
         async with self._parts.transactions.begin(None) as session:
-            return await self._checkpoints.pause(session, self._model.name, paused=paused)
+            await self._checkpoints.hold_still(session, self._model.name, still=still)
 
     def _tell(self, phase: Any, at: Generation) -> None:
         self._report(Progress(at.name, phase, 0, 0, at.events, 0.0))

@@ -104,12 +104,25 @@ class KafkaSubscription:
         self._arrivals.put_back(found for found in unfinished if not found.token[0].leaving)
 
     async def lag(self) -> int | None:
-        """Count what lies behind the messages in hand, as far as partitions are ours."""
-        if self._poller is None or self._closing:
+        """Count what lies behind the messages in hand, as far as partitions are ours.
+
+        Without any nobody knows: the group may not have shared them yet.
+        """
+        if self._poller is None or self._closing or not self._shares:
             return None
-        places = {share.place: share.next for share in self._shares.values()}
-        behind = await self._poller.ask(lambda consumer: _behind(consumer, places))
+        read = self._read()
+        behind = await self._poller.ask(lambda consumer: _behind(consumer, read))
         return None if behind is None else behind + len(self._arrivals)
+
+    async def is_at_end(self) -> bool:
+        """Tell whether the group has read all partitions, also those of other members."""
+        if self._poller is None or self._closing or not self._shares:
+            return False
+        read, topics = self._read(), self._request.topics
+        behind = await self._poller.ask(
+            lambda consumer: _behind(consumer, {**_unread(consumer, topics), **read})
+        )
+        return behind == 0 and not self._arrivals
 
     async def close(self) -> None:
         """Commit what is finished and leave the group."""
@@ -131,6 +144,12 @@ class KafkaSubscription:
         self._hold_back()
         if self._poller is not None:
             self._poller.want(len(self._arrivals) < max(self._request.window, BATCH))
+
+    def ended(self, ends: Mapping[Place, int]) -> None:
+        """Remember how far partitions were read: their last message may lie before their end."""
+        for place, end in ends.items():
+            if place in self._shares:
+                self._shares[place].reached = end
 
     def assigned(self, places: Sequence[TopicPartition]) -> None:
         """Begin with partitions."""
@@ -169,6 +188,9 @@ class KafkaSubscription:
                 share.committed = max(share.committed, place.offset)
         self._let_on()
         self._commit_soon(_COMMIT_AGAIN_AFTER if failed else _COMMIT_AFTER)
+
+    def _read(self) -> dict[Place, int | None]:
+        return {share.place: share.read for share in self._shares.values()}
 
     def _delivery(self, message: Any) -> Delivery | None:
         share = self._shares.get((message.topic(), message.partition()))
@@ -241,6 +263,12 @@ def _positions(shares: Iterable[Share]) -> list[TopicPartition]:
         for share in shares
         if (offset := share.to_commit()) is not None
     ]
+
+
+def _unread(consumer: Any, topics: Sequence[str]) -> dict[Place, None]:
+    """Name all partitions of topics; it blocks."""
+    found = [consumer.list_topics(topic, _ASK_SECONDS).topics[topic] for topic in topics]
+    return {(topic.topic, number): None for topic in found for number in topic.partitions}
 
 
 def _behind(consumer: Any, read: Mapping[Place, int | None]) -> int:

@@ -28,6 +28,7 @@ _PATIENCE: Final = 1.0  # so long a full house is waited for before partitions a
 _LET_GO: Final = 120.0
 _ANSWER_BY: Final = 5.0
 _SECOND: Final = 1000
+_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name, for want of another
 
 
 class Listener(Protocol):
@@ -35,6 +36,10 @@ class Listener(Protocol):
 
     def arrived(self, messages: Sequence[Message], ends: Mapping[Place, int]) -> None:
         """Take messages, in order within their partitions; hear where new partitions end."""
+        ...
+
+    def ended(self, ends: Mapping[Place, int]) -> None:
+        """Hear that partitions have been read up to their ends of now."""
         ...
 
     def assigned(self, places: Sequence[TopicPartition]) -> None:
@@ -193,13 +198,20 @@ class Poller:
         self._consumer.resume(self._consumer.assignment())
 
     def _hand_over(self, messages: Sequence[Message]) -> None:
-        good = [message for message in messages if message.error() is None]
+        good, ends = [], {}
         for message in messages:
-            if (error := message.error()) is not None:
+            error = message.error()
+            if error is None:
+                good.append(message)
+            elif error.code() == _END:
+                ends[str(message.topic()), int(message.partition() or 0)] = message.offset()
+            else:
                 self._complain(error)
         if good:
             self._room.clear()  # The listener says when it has taken these, and has room for more.
             self._tell(self._to.arrived, good, self._ends(good))
+        if ends:
+            self._tell(self._to.ended, ends)
 
     def _ends(self, messages: Sequence[Message]) -> dict[Place, int]:
         """Say where partitions end of which this is the first that comes, as their answer said."""

@@ -13,6 +13,8 @@ _FIXED: Final[Mapping[str, ClientSetting]] = {
     "auto.offset.reset": "earliest",
     # Members that keep a partition work on while others come and go.
     "partition.assignment.strategy": "cooperative-sticky",
+    # A transaction ends with a mark that is no message: only the client sees that it was passed.
+    "enable.partition.eof": True,
 }
 _DEFAULTS: Final[Mapping[str, ClientSetting]] = {
     "client.id": "pillarbox",

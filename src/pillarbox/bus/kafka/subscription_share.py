@@ -25,6 +25,7 @@ class Share:
         "lost",
         "name",
         "place",
+        "reached",
     )
 
     def __init__(self, topic: str, number: int) -> None:
@@ -34,6 +35,7 @@ class Share:
         self.leaving = False
         self.lost = False
         self.end = 0  # where the partition ended when its first message came
+        self.reached: int | None = None  # the last end of the partition that was come to
         self._open: deque[int] = deque()
         self._done: set[int] = set()
         self._first: int | None = None
@@ -43,6 +45,13 @@ class Share:
     def next(self) -> int | None:
         """The position behind the last message that came, None if none did."""
         return None if self._first is None else self._next
+
+    @property
+    def read(self) -> int | None:
+        """The position up to which nothing is left to come, None if nothing did."""
+        if self.next is None or self.reached is None:
+            return self.reached if self.next is None else self.next
+        return max(self.next, self.reached)
 
     def came(self, offset: int) -> bool:
         """Note a message; tell whether a former member may have begun with it.

@@ -16,6 +16,8 @@ _MADE: Final = 204
 _EXISTS: Final = 409
 _GONE: Final = 404
 _FINE: Final = 200
+_ELSEWHERE: Final = 307
+_HOPS: Final = 3
 _PREFIX: Final = "persistent://"
 _EARLIEST: Final = '{"ledgerId": -1, "entryId": -1, "partitionIndex": -1}'
 
@@ -31,8 +33,7 @@ class Admin:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
             raise InvalidConfig("admin_url", "is no address", "write http://host:8080 or https://…")
-        self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
+        self._scheme, self._server = parts.scheme, f"{parts.scheme}://{parts.netloc}"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def weaknesses(self, namespace: str, seconds: float, *, dedup: bool) -> list[str]:
@@ -83,14 +84,30 @@ class Admin:
     def _ask(
         self, method: str, path: str, seconds: float, body: str | None = None
     ) -> tuple[int, bytes]:
+        url = f"{self._server}/admin/v2{path}"
+        for _ in range(_HOPS):
+            status, answer, elsewhere = self._send(method, url, seconds, body)
+            # Each topic belongs to one broker, to which the others send.
+            if status != _ELSEWHERE or urlsplit(elsewhere).scheme != self._scheme:
+                break
+            url = elsewhere
+        return status, answer
+
+    def _send(
+        self, method: str, url: str, seconds: float, body: str | None
+    ) -> tuple[int, bytes, str]:
         # Not urllib, which would ask a proxy of the environment.
-        make = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = make(self._host, self._port, timeout=seconds)
+        make = (
+            http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
+        )
+        parts = urlsplit(url)
+        connection = make(parts.hostname or "", parts.port, timeout=seconds)
         try:
             headers = {**self._headers, "Content-Type": "application/json"}
-            connection.request(method, f"/admin/v2{path}", body, headers)
+            target = parts._replace(scheme="", netloc="").geturl()
+            connection.request(method, target, body, headers)
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            return answer.status, answer.read(), answer.getheader("Location") or ""
         finally:
             connection.close()
 

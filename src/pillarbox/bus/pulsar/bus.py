@@ -24,7 +24,7 @@ from pillarbox.bus.pulsar.producers import Opened, Producers, ProducersClosed, T
 from pillarbox.bus.pulsar.settings import checked_limit, checked_settings, producer_settings
 from pillarbox.bus.pulsar.subscription import Access, PulsarSubscription
 from pillarbox.bus.pulsar.subscription_consumer import SubscriptionType, checked_type
-from pillarbox.bus.pulsar.subscription_survey import listening_weaknesses, lost_history
+from pillarbox.bus.pulsar.subscription_survey import backlog, listening_weaknesses, lost_history
 from pillarbox.bus.subscription import Subscription, SubscriptionRequest
 from pillarbox.errors import BusUnreachable, InvalidConfig, InvalidTopic
 from pillarbox.event.cloudevents import ContentMode
@@ -181,7 +181,12 @@ class PulsarMessageBus:
     def subscribe(self, request: SubscriptionRequest) -> Subscription:
         """Make a subscription with a client of its own, unless the caller has given one."""
         access = Access(
-            self._make_client, self._owned, self._listening_weaknesses, self._shown, self._seconds
+            self._make_client,
+            self._owned,
+            self._listening_weaknesses,
+            self._backlog,
+            self._shown,
+            self._seconds,
         )
         topics = {self._address(check_topic(topic, PULSAR)): topic for topic in request.topics}
         return PulsarSubscription(
@@ -264,6 +269,18 @@ class PulsarMessageBus:
         seconds = self._seconds * _REACH_BY
         look = partial(listening_weaknesses, self._admin, self._namespace, seconds)
         return [*self._exposure(), *await self._seen(look, seconds)]
+
+    async def _backlog(self, consumer: str, addresses: Sequence[str]) -> int | None:
+        """Count what a subscription has not acknowledged; None if that cannot be seen."""
+        if self._admin is None:
+            return None
+        names = [address.partition("://")[2] for address in addresses]
+        work = (backlog, self._admin, names, consumer, self._seconds * _REACH_BY)
+        try:
+            async with asyncio.timeout(self._seconds):
+                return cast("int | None", await self._producers.in_thread(*work))
+        except _FAILURES:
+            return None
 
     def _unseen(self, what: str) -> list[str]:
         hint = f"give admin_url to have {what} checked"

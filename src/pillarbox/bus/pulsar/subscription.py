@@ -31,6 +31,7 @@ class Access:
     client: Callable[[], Client]
     owned: bool
     look: Callable[[], Awaitable[Sequence[str]]]
+    backlog: Callable[[str, Sequence[str]], Awaitable[int | None]]
     shown: str
     seconds: float
 
@@ -54,7 +55,7 @@ class PulsarSubscription:
         window: int,
     ) -> None:
         self._access = access
-        self._topics = topics
+        self._name, self._topics = consumer, topics
         self._consumer = ThreadedConsumer(access.client, consumer, kind, window)
         self._reception = Reception(
             orders_keys=kind == "key_shared", hand_back_limit=None, longest_redelivery=None
@@ -112,6 +113,12 @@ class PulsarSubscription:
     async def lag(self) -> int | None:
         """Return None: Pulsar counts batches, and those in our hands among them."""
         return None
+
+    async def is_at_end(self) -> bool:
+        """Tell whether all is acknowledged: whatever the broker counts, none of it is left then."""
+        if self._arrivals or self._closed:
+            return False
+        return await self._access.backlog(self._name, [*self._topics]) == 0
 
     async def close(self) -> None:
         """Leave within a limit; the broker gives what is unfinished to others."""

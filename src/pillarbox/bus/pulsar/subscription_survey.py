@@ -43,6 +43,23 @@ def lost_history(admin: Admin, topics: Sequence[str], seconds: float) -> list[st
     return said
 
 
+def backlog(admin: Admin, topics: Sequence[str], consumer: str, seconds: float) -> int | None:
+    """Count the batches that a subscription has not acknowledged; None if that cannot be seen."""
+    counts = [_backlog(admin, topic, consumer, seconds) for topic in topics]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _backlog(admin: Admin, topic: str, consumer: str, seconds: float) -> int | None:
+    where = f"/persistent/{quote(topic)}"
+    found = admin.read(f"{where}/partitions", seconds) or {}
+    stats = "partitioned-stats" if found.get("partitions") else "stats"
+    # The count that costs less is an estimate.
+    said = admin.read(f"{where}/{stats}?getPreciseBacklog=true", seconds) or {}
+    count = said.get("subscriptions", {}).get(consumer, {}).get("msgBacklog")
+    return None if count is None else int(count)
+
+
 def _retention(admin: Admin, topic: str, seconds: float) -> Any:
     """Return what a topic has of its own, else its namespace."""
     namespace = quote(topic.rpartition("/")[0])
