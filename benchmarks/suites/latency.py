@@ -1,8 +1,8 @@
 """From commit to the broker's acknowledgement, with wake-ups from another process.
 
 Kafka, and the projector's settings of the throughput suites. The clock starts when the writer's
-commit has returned, and stops when the bus has answered for the event's batch. The broker is warm, as
-one that has run for a while.
+commit has returned, and stops when the bus has answered for the event's batch. Broker, projector and
+writer are warm, as those that have run for a while.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ SECONDS: Final = {10: 20.0, 1_000: 10.0}
 # One writer process cannot make 1,000 transactions a second beside the servers on two cores.
 PER_TRANSACTION: Final = {10: 1, 1_000: 5}
 IDLE_SECONDS: Final = 20.0
+_WARM_UP_SECONDS: Final = 2.0
 _SETTLE_SECONDS: Final = 3.0
 
 
@@ -64,16 +65,17 @@ async def _round(postgres: Postgres, broker: KafkaTopic, rate: int) -> Found:
     with copy_of(postgres, "empty") as url, tempfile.TemporaryDirectory() as folder:
         commits, acks = Path(folder, "commits"), Path(folder, "acks")
         async with running_side("projector", url, broker.url, "--serve", "--acks", acks) as child:
-            # The first events open connections and make producers; they are not counted.
+            # The first events open connections and make producers, here and in the writer.
             options = ("--rate", rate, "--per-transaction", PER_TRANSACTION[rate])
-            await run_side("writer", url, commits, *options, "--seconds", 1)
+            options += ("--warm-up", _WARM_UP_SECONDS)
             used = child.cpu_seconds
             said = await run_side("writer", url, commits, *options, "--seconds", SECONDS[rate])
             await asyncio.sleep(_SETTLE_SECONDS)
             used = child.cpu_seconds - used
             await child.stop()
         written = said["events"] / said["seconds"]
-        return Found(arrival(commits, acks), used / said["seconds"], written)
+        cores = used / (said["seconds"] + _WARM_UP_SECONDS)
+        return Found(arrival(commits, acks), cores, written)
 
 
 async def _idle(postgres: Postgres, broker: KafkaTopic) -> float:
