@@ -67,9 +67,9 @@ async def _round(postgres: Postgres, broker: KafkaTopic, rate: int) -> Found:
         async with running_side("projector", url, broker.url, "--serve", "--acks", acks) as child:
             # The first events open connections and make producers, here and in the writer.
             options = ("--rate", rate, "--per-transaction", PER_TRANSACTION[rate])
-            options += ("--warm-up", _WARM_UP_SECONDS)
+            times = ("--warm-up", _WARM_UP_SECONDS, "--seconds", SECONDS[rate])
             used = child.cpu_seconds
-            said = await run_side("writer", url, commits, *options, "--seconds", SECONDS[rate])
+            said = await run_side("writer", url, commits, *options, *times)
             await asyncio.sleep(_SETTLE_SECONDS)
             used = child.cpu_seconds - used
             await child.stop()
