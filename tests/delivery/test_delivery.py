@@ -1,9 +1,14 @@
 """The whole projector on PostgreSQL, to a bus that fails as it is told."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from pillarbox.ops import Ops
 from pillarbox.projector.observer import Observer
+from pillarbox.projector.postgres.store import PostgresStore
+from pillarbox.projector.store import Claimed, ClaimRequest, Control
 from tests.delivery.shop import Shop
 from tests.support.database import on
 
@@ -90,6 +95,32 @@ async def test_a_paused_tenant_waits_without_a_write_and_goes_on(shop: Shop) -> 
         assert await shop.database.scalar(untouched) == 2
         await ops.resume(tenant_id="acme", reason="done")
         await shop.sent(waiting)
+
+
+async def test_what_operators_ask_for_is_known_before_the_first_claim(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A projector that had just started once sent for a tenant that was paused."""
+    asked: list[str] = []
+    controls, claim = PostgresStore.controls, PostgresStore.claim
+
+    async def told(store: PostgresStore) -> Sequence[Control]:
+        found = await controls(store)
+        asked.append("controls")
+        return found
+
+    async def claimed(store: PostgresStore, request: ClaimRequest) -> Claimed:
+        asked.append("claim")
+        return await claim(store, request)
+
+    monkeypatch.setattr(PostgresStore, "controls", told)
+    monkeypatch.setattr(PostgresStore, "claim", claimed)
+    await shop.add("a")
+
+    await shop.projector().drain()
+
+    assert "claim" in asked
+    assert asked[0] == "controls"
 
 
 async def test_a_paused_topic_waits_and_goes_on_in_order(shop: Shop) -> None:
