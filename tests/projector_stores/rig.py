@@ -122,6 +122,8 @@ class Rig:
     kind: str
     database: Database
     stack: AsyncExitStack
+    dsn: str | None = None
+    """Another way to the database, for stores with connections of their own."""
 
     async def run(self, *statements: Any) -> None:
         async with self.database.engine.begin() as connection:
@@ -157,7 +159,7 @@ class Rig:
             "shards": DEFAULT_SHARDS,
         }
         if self.kind.startswith("postgres"):
-            return PostgresStore(connect_to(self.database.url), **options)
+            return PostgresStore(connect_to(self.dsn or self.database.url), **options)
         return SessionStore(self.database.sessions, **options)
 
     async def expire(self, member: Owner) -> None:

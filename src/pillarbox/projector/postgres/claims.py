@@ -58,6 +58,15 @@ class Claims:
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim the next events of these shards."""
+        try:
+            return await self._claim_next(request)
+        except BaseException:
+            # What was read is not claimed. A pooler may give the same backend again, whose marker
+            # would then say that all of it was taken.
+            self._reader.forget()
+            raise
+
+    async def _claim_next(self, request: ClaimRequest) -> Claimed:
         if request.news:
             request = request._replace(passed_over=self._reader.behind(request.passed_over))
         async with self._line.use() as connection:
