@@ -23,19 +23,36 @@ def event(
     attempts: int = 0,
     blocked: bool = False,
     expired: bool = False,
+    unreadable: bool = False,
     tenant: str = "acme",
+    data: bytes | None = None,
 ) -> OutboxEvent:
     """Make an event."""
-    envelope = MessageEnvelope(f"event-{seq}", "Noted", topic=topic)
     return OutboxEvent(
-        seq, shard, (tenant, key), topic, attempts, blocked, False, expired, 0.0, envelope
+        seq,
+        shard,
+        (tenant, key),
+        topic,
+        attempts,
+        blocked=blocked,
+        blocker=False,
+        expired=expired,
+        age=0.0,
+        envelope=MessageEnvelope(f"event-{seq}", "Noted", topic=topic, data=data),
+        unreadable=unreadable,
     )
 
 
 def work(*, together: bool = False, attempts: int = 3, batch_size: int = 100) -> Work:
     """Make an empty hand."""
     policy = RetryPolicy(attempts=attempts, delay=1.0, delay_max=9.0)
-    return Work(together=together, policy=policy, chance=Random(1), batch_size=batch_size)
+    return Work(
+        together=together,
+        policy=policy,
+        chance=Random(1),
+        batch_size=batch_size,
+        bytes_in_hand=1_000_000,
+    )
 
 
 def claim(

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from pillarbox.event.envelope import MessageEnvelope
-from pillarbox.projector.store import EXPIRED, Failure, Lane, OutboxEvent, Settled, Settlement
+from pillarbox.outbox.release import EXPIRED
+from pillarbox.projector.store import Failure, Lane, OutboxEvent, Settled, Settlement
 
 CHUNK = 2
 
@@ -21,6 +22,7 @@ class OutboxRow:
     lane: Lane
     topic: str
     expired: bool = False
+    unreadable: bool = False
     status: str = "NEW"
     aside: bool = False
     attempts: int = 0
@@ -90,6 +92,7 @@ class SimulatedOutbox:
             expired=row.expired,
             age=0.0,
             envelope=MessageEnvelope(f"event-{row.seq}", "Noted", topic=row.topic),
+            unreadable=row.unreadable,
         )
 
     # Settling

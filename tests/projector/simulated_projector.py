@@ -67,7 +67,11 @@ class Simulation:
         self.broker = Broker(self.chance, self.together, self.stored)
         policy = RetryPolicy(attempts=3, delay=1.0, delay_max=9.0)
         self.work = Work(
-            together=self.together, policy=policy, chance=self.chance, batch_size=BATCH
+            together=self.together,
+            policy=policy,
+            chance=self.chance,
+            batch_size=BATCH,
+            bytes_in_hand=1_000_000,
         )
 
     def run(self, steps: int) -> None:
@@ -93,6 +97,7 @@ class Simulation:
                 self.seq, number % SHARDS, KEYS[number], self.chance.choice((*TOPICS, TOPICS[0]))
             )
             row.expired = self.chance.random() < 0.03
+            row.unreadable = self.chance.random() < 0.03
             if self.chance.random() < 0.15:
                 self.broker.bad[self.seq] = self.chance.randint(1, 4)
             self.outbox.insert(row)
@@ -135,6 +140,8 @@ class Simulation:
         if len(self.broker.calls) < CALLS and (batch := self.work.next_batch(self.now)):
             if strange := [e.seq for e in batch.events if e.seq not in self.work.hand]:
                 raise Violation(f"hand: {strange} is sent and not in hand")
+            if odd := [e.seq for e in batch.events if e.unreadable]:
+                raise Violation(f"unreadable: {odd} is sent")
             self.broker.publish(batch)
 
     def answer(self) -> None:

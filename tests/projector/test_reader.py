@@ -47,6 +47,14 @@ def test_a_new_row_is_taken_and_the_snapshot_moves_on() -> None:
     assert made.since == AFTER
 
 
+def test_beside_a_backlog_there_is_always_room_for_something_new() -> None:
+    for limit in range(2, 20):
+        plan = reader(Pair(0, "acme", 0)).plan(BEFORE, limit, ())
+
+        assert plan.fits >= 1
+        assert plan.fits + sum(plan.quotas) <= limit
+
+
 def test_a_new_row_above_what_was_read_of_its_pair_is_left_to_the_turn() -> None:
     made = reader(Pair(0, "acme", 10), Pair(1, "acme", 10))
 

@@ -23,7 +23,7 @@ from pillarbox.schema.tables import (
     outbox_lease,
     outbox_member,
 )
-from tests.projector_stores.rig import LONG_AGO, Rig, numbers, shard
+from tests.projector_stores.rig import LONG_AGO, Rig, claimed, numbers, shard
 
 
 async def test_the_first_member_takes_every_shard_and_keeps_it(rig: Rig) -> None:
@@ -94,6 +94,21 @@ async def test_whoever_leaves_gives_everything_back_at_once(rig: Rig) -> None:
     assert len(ownership.epochs) == 64
     assert not ownership.suspects.seqs
     assert [row["member_id"] for row in await rig.all(outbox_member)] == [second.member_id]
+
+
+async def test_a_living_owner_that_handed_shards_over_is_not_suspected(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1)
+    given = sorted(owner.epochs.keys() - {shard("order-1")})
+    await owner.store.hand_over(given)
+
+    heir = await rig.join()
+    ownership = await heir.store.keep([])
+
+    assert ownership.epochs
+    assert not ownership.suspects.seqs
+    assert await rig.all(outbox_claim_end) == []
+    assert (await owner.settle(sent=events)).lost == frozenset(given)
+    assert await rig.states() == {1: "SENT"}
 
 
 @pytest.mark.parametrize(

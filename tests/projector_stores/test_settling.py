@@ -5,8 +5,8 @@ from uuid import uuid4
 
 from sqlalchemy import insert, update
 
-from pillarbox.outbox.release import CHUNK
-from pillarbox.projector.store import EXPIRED, Failure
+from pillarbox.outbox.release import CHUNK, EXPIRED
+from pillarbox.projector.store import Failure
 from pillarbox.schema.tables import outbox, outbox_blocked_key, outbox_claim_end
 from tests.projector_stores.rig import Rig, claimed, numbers
 from tests.schema.rows import new_id
@@ -128,6 +128,25 @@ async def test_a_dead_event_is_passed_on_request(rig: Rig) -> None:
 
     assert await rig.states() == {1: "DEAD"}
     assert await rig.blocked() == {}
+
+
+async def test_a_dead_event_that_is_passed_says_that_it_was_decided_about(rig: Rig) -> None:
+    owner, events = await claimed(rig, 1, on_dead="skip")
+
+    await owner.fail(events[0], delay=None)
+
+    row = await rig.row(1)
+    assert (row["error_class"], row["error_message"]) == ("skipped", "too-large: 1 MB")
+
+
+async def test_an_older_event_that_fails_again_does_not_hide_the_one_that_blocks(rig: Rig) -> None:
+    owner, (retried, blocking) = await claimed(rig, 2, 5)
+    await owner.fail(blocking, delay=None)
+
+    await owner.fail(retried)
+
+    assert await rig.states() == {2: "FAILED", 5: "DEAD"}
+    assert await rig.blocked() == {"order-1": 5}
 
 
 async def test_a_dead_event_that_blocked_its_key_frees_it_when_it_is_passed(rig: Rig) -> None:

@@ -8,18 +8,16 @@ found with a mark of another process, it was in hand when that process died.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import ColumnElement, Insert, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.consumer.lane import InHand
-from pillarbox.consumer.parked import storable
 from pillarbox.consumer.verdict import AskedToPark, AskedToWait, Failed, Trial
 from pillarbox.schema.tables import inbox_attempt, table_in
-
-_CLASS_LENGTH: Final = 100
+from pillarbox.words import storable, storable_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class Trouble:
         """Return what a try's end says."""
         match end:
             case Failed():
-                return cls(end.error_class[:_CLASS_LENGTH], storable(end.message))
+                return cls(storable_class(end.error_class), storable(end.message))
             case AskedToWait():
                 return cls("Retry", storable(end.message))
             case AskedToPark():

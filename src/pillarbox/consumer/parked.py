@@ -34,12 +34,11 @@ from pillarbox.event.ids import IdMaker
 from pillarbox.event.payload import encode_json
 from pillarbox.event.shard import place_of
 from pillarbox.schema.tables import inbox_parked, outbox_settings, table_in
+from pillarbox.words import storable, storable_class
 
 WAITING: Final = "waiting"
 PARKED: Final = "parked"
 LOCK: Final = text("SELECT pg_advisory_xact_lock(:number)")
-_ERROR_LENGTH: Final = 4_000
-_CLASS_LENGTH: Final = 100
 _TOPIC_LENGTH: Final = 249
 _TEXT_LENGTH: Final = 255
 
@@ -68,15 +67,9 @@ class Standing:
             "holds_key": int(self.holds_key),
             "due_at": self.due_at,
             "attempts": self.attempts,
-            "error_class": self.error_class and self.error_class[:_CLASS_LENGTH],
+            "error_class": self.error_class and storable_class(self.error_class),
             "error_message": self.error_message and storable(self.error_message),
         }
-
-
-def storable(words: str) -> str:
-    """Return words as every database stores them, not longer than a person reads."""
-    cut = words[:_ERROR_LENGTH].replace("\x00", "�")
-    return cut.encode("utf-8", "replace").decode("utf-8")
 
 
 def lock_number(tenant_id: str, consumer: str, key: str) -> int:

@@ -16,16 +16,15 @@ from sqlalchemy import ColumnElement, Row, delete, select, update
 from pillarbox.consumer.batch import Books
 from pillarbox.consumer.context import Task
 from pillarbox.consumer.observer import Observer
-from pillarbox.consumer.parked import storable
 from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.retry import RetryPolicy
 from pillarbox.schema.tables import inbox_task
 from pillarbox.tenancy import DEFAULT_TENANT
+from pillarbox.words import storable, storable_class
 
 log = logging.getLogger("pillarbox.consumer")
 
 LIMIT: Final = timedelta(seconds=60)
-_CLASS_LENGTH: Final = 100
 
 
 class UnknownTask(Exception):
@@ -111,7 +110,7 @@ class StoredTasks:
         )
         values = {
             "due_at": self._books.clock.now() + timedelta(seconds=seconds),
-            "error_class": name[:_CLASS_LENGTH],
+            "error_class": storable_class(name),
             "error_message": storable(str(error)),
         }
         async with self._books.transactions.begin(row.tenant_id) as session:

@@ -86,6 +86,11 @@ class OutboxProjectorConfig:
         """The most events that are read and not settled."""
         return self.batch_size * self.batches_in_hand
 
+    @property
+    def bytes_in_hand(self) -> int:
+        """So many bytes of payloads are read and not settled before no more is claimed."""
+        return self.batch_bytes * self.batches_in_hand
+
     @classmethod
     def from_env(
         cls,

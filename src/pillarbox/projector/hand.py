@@ -14,6 +14,7 @@ class _Claim:
     claim_id: UUID
     events: Sequence[OutboxEvent]
     left: int
+    size: int
 
 
 @dataclass(slots=True)
@@ -21,6 +22,8 @@ class Hand:
     """Know what must not be read again (`seqs`), and which claims have ended."""
 
     seqs: set[int] = field(default_factory=set)
+    size: int = 0
+    """The bytes of the payloads of all claims that are not settled to the last."""
     _claims: dict[int, _Claim] = field(default_factory=dict)
     _settling: set[int] = field(default_factory=set)
     _epochs: dict[int, int] = field(default_factory=dict)
@@ -43,7 +46,9 @@ class Hand:
         self, claim_id: UUID, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
     ) -> None:
         """Take a claim's events in hand."""
-        claim = _Claim(claim_id, events, len(events))
+        size = sum(len(event.envelope.data or b"") for event in events)
+        claim = _Claim(claim_id, events, len(events), size)
+        self.size += size
         seqs = [event.seq for event in events]
         self._claims.update(dict.fromkeys(seqs, claim))
         self.seqs.update(seqs)
@@ -77,7 +82,7 @@ class Hand:
             claim = claims[event.seq]
             claim.left -= 1
             if not claim.left:
-                ended.append(claim.claim_id)
+                self._end(claim, ended)
         self._relied_on = {shard: self._epochs[shard] for shard in sorted(shards)}
         return self._relied_on
 
@@ -110,7 +115,9 @@ class Hand:
             if seq in self._settling:
                 self._settling.remove(seq)
             else:
-                self._end(claim, settlement)
+                claim.left -= 1
+                if not claim.left:
+                    self._end(claim, settlement.ended)
         settlement.purge(gone)
         return gone
 
@@ -118,7 +125,6 @@ class Hand:
         for claim in {id(claim): claim for claim in self._claims.values()}.values():
             yield from (event for event in claim.events if self._claims.get(event.seq) is claim)
 
-    def _end(self, claim: _Claim, settlement: Settlement) -> None:
-        claim.left -= 1
-        if not claim.left:
-            settlement.ended.append(claim.claim_id)
+    def _end(self, claim: _Claim, ended: list[UUID]) -> None:
+        self.size -= claim.size
+        ended.append(claim.claim_id)

@@ -20,6 +20,7 @@ from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.mixture import CALLS, SMALL_STEPS, Mixture
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.order import OrderWatch
+from pillarbox.projector.publishing import outcomes_of
 from pillarbox.projector.settler import DeadHook, Settler
 from pillarbox.projector.signals import Signals, within
 from pillarbox.projector.store import Claimed, ClaimRequest, OutboxEvent, Store, StoreUnavailable
@@ -92,8 +93,8 @@ class Loop:
 
     @property
     def turned_ago(self) -> timedelta:
-        """How long ago it last looked for something to claim."""
-        return timedelta(seconds=self._now() - self._turned_at)
+        """How long ago it last looked for something to claim, or began to settle and has not ended."""
+        return timedelta(seconds=self._now() - min(self._turned_at, self._settler.busy_since))
 
     def stop(self) -> None:
         """Claim no more; `run` returns when what is in hand is settled, or the limit is over.
@@ -132,12 +133,10 @@ class Loop:
 
     async def _finish(self, claiming: asyncio.Task[None]) -> None:
         """Wait for the end of claiming, then for the hand to be empty, within the limit."""
-        await claiming
+        await self._last_claim(claiming)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.stop_timeout):
-                while (
-                    self._work.hand or self._work.to_settle
-                ) and not self._signals.hurry.is_set():
+                while self._in_hand and not self._signals.hurry.is_set():
                     self._signals.idle.clear()
                     await self._signals.idle.wait()
         if left := len(self._work.hand):
@@ -145,6 +144,24 @@ class Loop:
             self._work.drop(frozenset(range(self._shards)))
         for call in self._calls:
             call.cancel()
+
+    async def _last_claim(self, claiming: asyncio.Task[None]) -> None:
+        """Wait for the end of claiming; a second stop gives up a claim that hangs."""
+        hurry = asyncio.ensure_future(self._signals.hurry.wait())
+        try:
+            await asyncio.wait({claiming, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurry.cancel()
+        if not claiming.done():
+            await self._store.close()
+            claiming.cancel()
+            await asyncio.wait({claiming})
+        if not claiming.cancelled():
+            claiming.result()
+
+    @property
+    def _in_hand(self) -> bool:
+        return bool(self._work.hand) or self._work.to_settle
 
     # Claiming
 
@@ -159,13 +176,17 @@ class Loop:
                 continue
             limit = self._limit(news=news)
             if not limit:
+                if drain and self._throttle.stopped and not self._in_hand:
+                    return
                 await self._wait_for_room()
                 continue
             claimed = await self._claim(limit, news=news)
             if claimed is None:
                 await self._pause()
                 continue
-            claims = None if claims is None else claims - 1
+            # One that looks for news alone, or has to read differently, is none.
+            if claims is not None and (claimed.events or not (news or claimed.more)):
+                claims -= 1
             if claimed.events:
                 found_at = self._now()
             if news or claimed.more or len(claimed.events) >= limit // 2 > 0:
@@ -269,7 +290,7 @@ class Loop:
 
     async def _nothing_left(self) -> bool:
         """Tell whether what was claimed is settled and nothing has become due since."""
-        if self._work.hand or self._work.to_settle:
+        if self._in_hand:
             await self._wait_for_room()
             return False
         if self._signals.wake.is_set():
@@ -297,6 +318,8 @@ class Loop:
             call = self._group.create_task(self._publish(batch), name="pillarbox-publish")
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
+        if self._work.to_settle:
+            self._signals.outcomes.set()  # also what was refused without being sent
         if self._work.rests and not self._publishing and self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(_TRY_AGAIN, self._send_again)
 
@@ -318,9 +341,7 @@ class Loop:
         self._observer.sending(topics)
         began = self._now()
         try:
-            outcomes = await self._bus.publish(
-                [event.envelope for event in batch.events], one_by_one=batch.one_by_one
-            )
+            outcomes = await outcomes_of(self._bus, batch)
         finally:
             self._publishing -= 1
             self._hurrying -= batch.ahead

@@ -46,7 +46,7 @@ class OutboxProjector:
     address of the session factory's engine, by `dsn`, or by `connect`, a function that opens a
     psycopg connection. On SQLite, with a session factory that is bound to a connection, or with
     `through_session=True` it has none and works through the session factory alone.
-    `dead_hook` is called at least once for an event that becomes DEAD.
+    `dead_hook` is called at least once for an event that becomes DEAD; it has ten seconds.
     """
 
     def __init__(
@@ -92,7 +92,10 @@ class OutboxProjector:
             await loop.run()
 
     async def drain(self) -> int:
-        """Work until nothing is left that can be sent now; return how many events were."""
+        """Work until nothing is left that may be sent now; return how many events were.
+
+        A bus that is down is waited for; `stop` ends that. What is paused or due later is left.
+        """
         async with self._joined() as loop:
             await loop.run(drain=True)
             return loop.settled_events
@@ -133,6 +136,7 @@ class OutboxProjector:
             ),
             chance=self._chance,
             batch_size=self.config.batch_size,
+            bytes_in_hand=self.config.bytes_in_hand,
         )
         self._loop = Loop(
             store=store,

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -26,6 +27,10 @@ DeadHook = Callable[[OutboxEvent, Failure], Awaitable[None]]
 # So long outcomes wait for others: a statement for each event would cost more than the claim.
 _GATHER_OUTCOMES: Final = 0.02
 _PAUSE_AFTER_ERROR: Final = 0.5
+# Nothing is settled while the hook runs.
+HOOK_SECONDS: Final = 10.0
+# How soon an event is looked at again that waits for its topic and could not be set aside.
+_LATER: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -42,6 +47,7 @@ class Settler:
     poll_failed: Callable[[str, StoreUnavailable], None]
     gathers: bool = True
     settled_events: int = 0
+    busy_since: float = math.inf
 
     async def settle_for_ever(self) -> None:
         """Write outcomes as they come; a few of them wait a moment for others."""
@@ -52,8 +58,10 @@ class Settler:
             self.signals.outcomes.clear()
             if self.work.to_settle:
                 settlement, epochs = self.work.take_settlement()
+                self.busy_since = self.now()
                 await self._tell_of_the_dead(settlement)
                 await self._settle(settlement, epochs)
+                self.busy_since = math.inf
 
     async def _settle(self, settlement: Settlement, epochs: dict[int, int]) -> None:
         self.observer.settling(len(settlement.sent))
@@ -63,7 +71,7 @@ class Settler:
             self.observer.fenced(len(result.lost))
             self.signals.renew.set()
         sent = [event for event in settlement.sent if event.shard not in result.lost]
-        self.store.read_again(self.work.settled(settlement, result))
+        again = self._read_again(self.work.settled(settlement, result), settlement)
         self.settled_events += len(sent)
         self.observer.settled(
             sent=len(sent),
@@ -71,14 +79,33 @@ class Settler:
             dead=len(settlement.dead),
             took=timedelta(seconds=self.now() - began),
         )
-        if result.again or settlement.troubled:
+        if again:
             self.signals.wake.set()
         self.signals.room.set()
         self.signals.idle.set()
         self.send()
 
+    def _read_again(self, events: Sequence[OutboxEvent], settlement: Settlement) -> bool:
+        """Have events read again; tell whether to look at once.
+
+        An event that waits for its topic, in front of another that blocks its key, cannot be set
+        aside: at once it would come back for ever.
+        """
+        waiting = {event.seq for event in settlement.waiting}
+        late = [event for event in events if event.seq in waiting]
+        self.store.read_again([event for event in events if event.seq not in waiting])
+        if late:
+            asyncio.get_running_loop().call_later(_LATER, self._look_at, late)
+            return len(late) < len(events)
+        return bool(events) or settlement.troubled
+
+    def _look_at(self, events: Sequence[OutboxEvent]) -> None:
+        self.store.read_again(events)
+        self.signals.wake.set()
+
     async def _written(self, settlement: Settlement, epochs: dict[int, int]) -> Settled:
         while True:
+            self.busy_since = self.now()
             try:
                 return await self.store.settle(settlement, epochs)
             except StoreUnavailable as error:
@@ -100,6 +127,7 @@ class Settler:
             )
             if self.dead_hook is not None:
                 try:
-                    await self.dead_hook(event, failure)
+                    async with asyncio.timeout(HOOK_SECONDS):
+                        await self.dead_hook(event, failure)
                 except Exception:
                     log.exception("dead_hook_failed", extra={"event_id": event.event_id})

@@ -17,9 +17,11 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.outbox.release import DECIDED, EXPIRED, SKIPPED
+from pillarbox.words import storable, storable_class
 
-EXPIRED: Final = "expired"
-"""Why an event is DEAD that nobody should get any more; it blocks no key."""
+UNREADABLE: Final = "unreadable"
+"""Why an event is refused without being sent: its headers are no text by name."""
 
 KILLER: Final = "killer"
 """Why an event is DEAD that was alone in flight each time its projector died."""
@@ -44,6 +46,7 @@ class OutboxEvent(NamedTuple):
     expired: bool
     age: float
     envelope: MessageEnvelope
+    unreadable: bool = False
 
     @property
     def event_id(self) -> str:
@@ -96,6 +99,22 @@ class Failure:
     code: str
     reason: str
     delay: float | None = None
+
+    @classmethod
+    def told(cls, code: str, reason: str, delay: float | None) -> "Failure":
+        """Take a bus's words so that every database stores them, and none means something of ours."""
+        own = f"bus-{code}" if code in DECIDED or code in UNCOUNTED else code
+        return cls(storable_class(own), storable(reason), delay)
+
+    def decided(self, *, skip_dead: bool) -> "Failure":
+        """Return what is written: where DEAD events are skipped, the policy has decided at once."""
+        if skip_dead and self.delay is None and self.code not in DECIDED:
+            return Failure(SKIPPED, f"{self.code}: {self.reason}")
+        return self
+
+    def blocks(self, event: OutboxEvent, *, skip_dead: bool) -> bool:
+        """Tell whether the event's key has to wait."""
+        return not (event.unordered or self.decided(skip_dead=skip_dead).code in DECIDED)
 
 
 @dataclass(slots=True)

@@ -63,6 +63,14 @@ class Throttle:
             for control in self._controls
         )
 
+    @property
+    def stopped(self) -> bool:
+        """Whether an operator has paused all tenants and topics."""
+        return any(
+            control.paused and control.topic == ANY and control.tenant_id == ANY
+            for control in self._controls
+        )
+
     def shut_topics(self, now: float) -> frozenset[tuple[str, str]]:
         """Name the pairs (tenant or `*`, topic) whose events are set aside."""
         return frozenset(

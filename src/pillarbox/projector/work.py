@@ -13,12 +13,13 @@ from typing import Final, NamedTuple, assert_never
 from uuid import UUID
 
 from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, Unavailable, Unknown
+from pillarbox.outbox.release import EXPIRED
 from pillarbox.projector.breaker import Breaker
 from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes, Stops
 from pillarbox.projector.store import (
-    EXPIRED,
     KILLER,
+    UNREADABLE,
     Failure,
     Lane,
     OutboxEvent,
@@ -51,6 +52,7 @@ class Work:
     policy: RetryPolicy
     chance: random.Random
     batch_size: int
+    bytes_in_hand: int
     bus: Breaker = field(default_factory=Breaker)
     topics: dict[str, Breaker] = field(default_factory=dict)
     hand: Hand = field(default_factory=Hand)
@@ -64,6 +66,7 @@ class Work:
     _stops: Stops = field(default_factory=Stops)
     _asked: int = 0
     _digested: int = 0
+    _met_unreadable: bool = False
     _suspects: Suspects = field(default_factory=Suspects)
     _cautious: int = 0
 
@@ -84,6 +87,8 @@ class Work:
             return 0 if self.hand else min(self.batch_size, max(1, self._suspects.largest // 2))
         batch = max(self.batch_size // part, min(self.batch_size, TRY))
         most = min(most, max(most // part, 2 * batch))
+        if self.hand.size >= self.bytes_in_hand:
+            return 0
         return batch if most - len(self.hand) >= batch else 0
 
     def suspect(self, suspects: Suspects) -> None:
@@ -126,7 +131,7 @@ class Work:
         simple = not (self._stops or self.shut or self._suspects.alone is not None)
         admit, ready = self._lanes.admit, self._ready
         for event in events:
-            if not simple or event.blocked or event.expired:
+            if not simple or event.blocked or event.expired or event.unreadable:
                 simple = False  # it may stop a lane
                 self._sort(event)
             elif admit(event):
@@ -134,6 +139,7 @@ class Work:
 
     def _sort(self, event: OutboxEvent) -> None:
         """Decide where a claimed event goes first."""
+        self._met_unreadable |= event.unreadable
         if event.expired:
             self._settlement.dead.append((event, Failure(EXPIRED, "expires_at has passed")))
         elif event.blocked or (self._stops and self._stops.hold(event)):
@@ -189,6 +195,8 @@ class Work:
         most = self.batch_size if self.bus.closed else min(TRY, self.batch_size)
         for ready in (self._ahead, self._ready):
             events = [ready.popleft() for _ in range(min(len(ready), most))]
+            if self._met_unreadable:
+                events = self._readable(events)
             if self.topics or self._lanes.failing:
                 events = self._that_may_go(events, now)
             if events:
@@ -205,6 +213,10 @@ class Work:
             if self._lanes.head(lane).seq in self._alone and self._may_go(lane, now)
         ]
         events = [event for lane in lanes for event in self._lanes.next_of(lane, self._alone)]
+        for event in [event for event in events if event.unreadable]:
+            events.remove(event)
+            self._not_tried(event)
+            self._refused(event, UNREADABLE, "its headers are no JSON object of texts")
         return Batch(events, one_by_one=True) if events else None
 
     def _may_go(self, lane: Lane, now: float) -> bool:
@@ -224,11 +236,25 @@ class Work:
                 self._lanes.failed(event)
         return go
 
+    def _readable(self, events: Sequence[OutboxEvent]) -> list[OutboxEvent]:
+        """Lay unreadable events to rest; each is refused once it is alone in its lane."""
+        for event in events:
+            if event.unreadable:
+                self._not_tried(event)
+                self._alone.add(event.seq)
+                self._lanes.failed(event)
+        return [event for event in events if not event.unreadable]
+
+    def _not_tried(self, event: OutboxEvent) -> None:
+        """Let another event be the try of a topic whose breaker is open: this one is not sent."""
+        if event.topic in self.topics:
+            self.topics[event.topic].trying = False
+
     # Answers
 
     def answered(self, batch: Batch, outcomes: Sequence[PublishOutcome], now: float) -> None:
         """Take in what the bus said of a batch."""
-        if self.bus.closed and not self.topics and _all_accepted(outcomes):
+        if self.bus.closed and not self.topics and outcomes.count(ACCEPTED) == len(outcomes):
             self._all_sent(batch.events)
             return
         # Without any answer the whole bus may be down; beside an answer it was held back.
@@ -274,8 +300,7 @@ class Work:
             case Unavailable() | Unknown():
                 if silent:
                     self.bus.failed(now)
-                if event.topic in self.topics:
-                    self.topics[event.topic].trying = False
+                self._not_tried(event)
                 self._lanes.failed(event)
             case _:
                 assert_never(outcome)
@@ -294,7 +319,7 @@ class Work:
         self._alone.discard(event.seq)
         delay = self.policy.after(event.attempts + 1, self.chance)
         failures = self._settlement.dead if delay is None else self._settlement.failed
-        failures.append((event, Failure(code, reason, delay)))
+        failures.append((event, Failure.told(code, reason, delay)))
         self._stop_behind(event)
 
     def _stop_behind(self, event: OutboxEvent) -> None:
@@ -376,7 +401,3 @@ class Work:
         for breaker in (self.bus, *self.topics.values()):
             breaker.trying = False  # the try may be among what is gone
         return len(gone)
-
-
-def _all_accepted(outcomes: Sequence[PublishOutcome]) -> bool:
-    return outcomes.count(ACCEPTED) == len(outcomes)

@@ -13,15 +13,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.consumer.identity import stored_text
-from pillarbox.consumer.parked import storable
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.inbox.identity import stored_id
 from pillarbox.saga.machine import ENDED, Part, Place, Verdict
 from pillarbox.saga.rows import Instance, StepRow, instance_of, start_values
 from pillarbox.schema.tables import saga, saga_step, saga_stray, table_in
 from pillarbox.schema.types import DatabaseTime
+from pillarbox.words import storable, storable_class
 
-_CLASS_LENGTH = 100
 _TEXT_LENGTH = 255
 
 
@@ -136,7 +135,7 @@ class Store:
         """Write what went wrong with a locked saga, and when to look at it again."""
         values |= {
             "due_at": None if wait is None else DatabaseTime(wait),
-            "error_class": type(error).__name__[:_CLASS_LENGTH],
+            "error_class": storable_class(type(error).__name__),
             "error_message": storable(str(error)),
         }
         await self._change(session, row, values)

@@ -152,7 +152,7 @@ CREATE TABLE IF NOT EXISTS @{schema}pillarbox_audit (
 
 -- Rows by live status. One branch per status, so that a condition on status reads only the
 -- branches that can answer it, each by its partial index; SENT rows are read when asked for.
--- A claim is open while it has no end and its first shard's lease is still the claimant's.
+-- A claim is open while it has no end and one of its shards' leases is still the claimant's.
 CREATE OR REPLACE VIEW @{schema}outbox_live WITH (security_invoker = true) AS
 SELECT
     id, tenant_id, live_status AS status, set_aside, seq, event_type, topic, key,
@@ -164,9 +164,12 @@ FROM (
     SELECT (CASE WHEN o.seq IN (
         SELECT unnest(c.seqs)
         FROM @{schema}outbox_claim c
-        JOIN @{schema}outbox_lease l ON l.scope = c.scope AND l.shard = c.shards[1]
-            AND l.member_id = c.member_id AND l.epoch = c.epochs[1]
-        WHERE l.expires_at > statement_timestamp() AND NOT EXISTS (
+        WHERE EXISTS (
+            SELECT FROM unnest(c.shards, c.epochs) AS mine(shard, epoch)
+            JOIN @{schema}outbox_lease l ON l.scope = c.scope AND l.shard = mine.shard
+                AND l.epoch = mine.epoch AND l.member_id = c.member_id
+            WHERE l.expires_at > statement_timestamp()
+        ) AND NOT EXISTS (
             SELECT FROM @{schema}outbox_claim_end e WHERE e.claim_id = c.claim_id
         )
     ) THEN 'PUBLISHING' ELSE 'NEW' END)::varchar(10) AS live_status, o.*

@@ -214,7 +214,8 @@ class Claims:
     async def _discover(self, connection: Connection, shards: Sequence[int]) -> Snapshot:
         """Learn the backlog of shards that are new to us; return the feed's beginning."""
         if self._by_row:
-            await connection.execute(self._statements["unmark_shards"], {"shards": array(shards)})
+            ours = {**self._scope.parameters(), "shards": array(shards)}
+            await connection.execute(self._statements["unmark_shards"], ours)
         snapshot, pairs = await self._pairs(connection, "discover", {"shards": array(shards)})
         self._reader.discovered(shards, snapshot, pairs)
         return self._reader.since or snapshot

@@ -1,7 +1,6 @@
 """Membership and leases: rows that the database's clock judges."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +10,7 @@ from pillarbox.projector.postgres.claims import array
 from pillarbox.projector.postgres.line import Connection, Line
 from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.scope import Scope, read_scope
-from pillarbox.projector.store import Control, Member, Ownership, Promoted, Suspects
+from pillarbox.projector.store import Member, Ownership, Suspects
 
 
 class Leases:
@@ -74,26 +73,6 @@ class Leases:
         async with self._line.use() as connection, connection.transaction():
             await connection.execute(self._statements["hand_over"], self._parameters(shards=None))
             await connection.execute(self._statements["leave"], self._parameters())
-
-    async def promote(self, shards: Sequence[int], limit: int) -> Promoted:
-        """Make claimable what has become due."""
-        async with self._line.use() as connection:
-            parameters = {"shards": array(shards), "limit": limit}
-            cursor = await connection.execute(self._statements["promote"], parameters)
-            row = await cursor.fetchone()
-        events, seconds = row or (0, None)
-        return Promoted(events, None if seconds is None else timedelta(seconds=seconds))
-
-    async def waiting_topics(self) -> list[str]:
-        """Name the topics that keys wait for."""
-        async with self._line.use() as connection:
-            return [topic for (topic,) in await self._rows(connection, "waiting_topics")]
-
-    async def controls(self) -> list[Control]:
-        """Read what operators asked for."""
-        async with self._line.use() as connection:
-            rows = await self._rows(connection, "controls")
-        return [Control(tenant, topic, bool(paused), rate) for tenant, topic, paused, rate in rows]
 
     @property
     def _me(self) -> UUID:

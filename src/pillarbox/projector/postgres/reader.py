@@ -94,7 +94,7 @@ class Reader:
         pairs = self.turns.next(max(1, limit // ROWS_OF_A_TURN), passed_over)
         if not pairs:
             return Plan(since, limit)
-        fits = limit // 8
+        fits = max(limit // 8, min(1, limit - 1))  # with none, steady writers would stop it
         each = max(1, (limit - fits) // len(pairs))
         asked = self._shares.quotas(pairs, each)
         return Plan(since, fits, [pair for pair, _ in asked], [quota for _, quota in asked])

@@ -23,6 +23,7 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
         event_type, aggregate_type, aggregate_id, aggregate_version, event_number, routing_key,
         schema_id, schema_version, occurred_at, metadata, content_type, payload, payload_bytes, _,
     ) = row  # fmt: skip
+    headers = NO_HEADERS if metadata == b"{}" else _headers(metadata)
     envelope = _new(
         MessageEnvelope,
         (
@@ -43,7 +44,7 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
             schema_id,
             schema_version,
             routing_key,
-            NO_HEADERS if metadata == b"{}" else _headers(metadata),
+            headers or NO_HEADERS,
         ),
     )
     return _new(
@@ -59,10 +60,17 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
             expired is True,
             age,
             envelope,
+            headers is None,
         ),
     )
 
 
-def _headers(metadata: bytes) -> Mapping[str, str]:
-    headers: dict[str, str] = orjson.loads(metadata)
-    return headers
+def _headers(metadata: bytes) -> Mapping[str, str] | None:
+    """Return the headers; None for a row of other hands whose headers are no text by name."""
+    try:
+        headers: dict[str, str] = orjson.loads(metadata)
+    except ValueError:
+        return None
+    if type(headers) is dict and all(type(text) is str for text in headers.values()):
+        return headers
+    return None

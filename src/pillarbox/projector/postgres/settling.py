@@ -4,14 +4,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from pillarbox.outbox.release import SKIPPED
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.claims import array
 from pillarbox.projector.postgres.line import Connection, Line
 from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.scope import Scope
 from pillarbox.projector.store import (
-    EXPIRED,
     UNCOUNTED,
     Failure,
     Lane,
@@ -121,11 +119,7 @@ class Settling:
         return again
 
     def _blocks(self, event: OutboxEvent, why: Failure) -> bool:
-        return not (event.unordered or self._skips(why) or why.code == EXPIRED)
-
-    def _skips(self, why: Failure) -> bool:
-        """Tell whether the policy decides on a DEAD event at once."""
-        return self._skip_dead and why.delay is None and why.code != EXPIRED
+        return why.blocks(event, skip_dead=self._skip_dead)
 
     async def _count(self, connection: Connection, events: Sequence[OutboxEvent]) -> None:
         if events:
@@ -139,15 +133,14 @@ class Settling:
         if not failed:
             return []
         events = [event for event, _ in failed]
+        decided = [why.decided(skip_dead=self._skip_dead) for _, why in failed]
         parameters = {
             **_ids(events),
             "before": [event.attempts for event in events],
             "attempts": [event.attempts + (why.code not in UNCOUNTED) for event, why in failed],
             "delays": [why.delay for _, why in failed],
-            "classes": [SKIPPED if self._skips(why) else why.code for _, why in failed],
-            "messages": [
-                f"{why.code}: {why.reason}" if self._skips(why) else why.reason for _, why in failed
-            ],
+            "classes": [why.code for why in decided],
+            "messages": [why.reason for why in decided],
         }
         written = {
             row_id for (row_id,) in await self._rows(connection, "settle_failed", parameters)

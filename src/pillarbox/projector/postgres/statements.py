@@ -18,6 +18,13 @@ _MARK = """, marked AS (
     FROM claimed, unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS e(tenant_id, id)
     WHERE o.tenant_id = e.tenant_id AND o.id = e.id
 )"""
+# What a payload weighs when it is sent: a compressed one more than it takes in the table. Only the
+# sizes of text and bytes are known without reading them.
+_SIZE = (
+    "CASE WHEN payload IS NULL THEN coalesce(octet_length(payload_bytes), 0)"
+    " WHEN pg_column_compression(payload) IS NULL THEN pg_column_size(payload)"
+    " ELSE octet_length(payload::text) END"
+)
 # The three forms of read.sql.
 _STREAMED = {"@{gathered}": "NOT MATERIALIZED", "@{small}": "SELECT true AS small"}
 _NO_CLAIM = {"@{claim}": "", "@{claimed}": "NULL::integer"}
@@ -75,7 +82,7 @@ class Statements:
                 text = text.replace(variable, value)
             text = text.replace("@{turns}", _written("read_turns"))
             text = text.replace("@{claim}", _written("read_claim"))
-            text = text.replace("@{fenced}", _FENCED)
+            text = text.replace("@{fenced}", _FENCED).replace("@{size}", _SIZE)
             text = text.replace("@{mark}", self._mark).replace("@{open}", self._open)
             text = text.replace("@{mask}", self._mask).replace("@{tenants}", self._tenants)
             self._made[name] = text.replace("@{schema}", self._prefix).encode()

@@ -17,6 +17,7 @@ from pillarbox.projector.postgres.leases import Leases
 from pillarbox.projector.postgres.line import Connect, Line, failure
 from pillarbox.projector.postgres.settling import Settling
 from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.postgres.waiting import Waiting
 from pillarbox.projector.scope import Scope
 from pillarbox.projector.store import (
     Claimed,
@@ -32,7 +33,6 @@ from pillarbox.projector.store import (
 
 log = logging.getLogger("pillarbox.projector")
 
-_DUE_AT_ONCE: Final = 1_000
 _LISTENER_ALIVE: Final = 30.0
 
 
@@ -73,6 +73,7 @@ class PostgresStore:
             member_id=member_id,
             config=config,
         )
+        self._waiting = Waiting(self._settling, statements)
         self._leases = Leases(
             self._keeping, statements, scope=scope, shards=shards, lease=config.lease
         )
@@ -117,11 +118,11 @@ class PostgresStore:
 
     async def promote(self, shards: Sequence[int]) -> Promoted:
         """Make claimable what has become due."""
-        return await self._leases.promote(shards, _DUE_AT_ONCE)
+        return await self._waiting.promote(shards)
 
     async def waiting_topics(self) -> Sequence[str]:
         """Name the topics that keys wait for."""
-        return await self._leases.waiting_topics()
+        return await self._waiting.topics()
 
     async def release_topic(self, topic: str, keys: int, but: Collection[str] = ()) -> int:
         """Let go of keys that wait for a topic."""
@@ -129,7 +130,7 @@ class PostgresStore:
 
     async def controls(self) -> Sequence[Control]:
         """Read what operators asked for."""
-        return await self._leases.controls()
+        return await self._waiting.controls()
 
     @asynccontextmanager
     async def wake_ups(self) -> AsyncIterator[AsyncIterator[None]]:

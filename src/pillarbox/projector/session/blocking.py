@@ -13,12 +13,13 @@ from sqlalchemy import (
     Text,
     and_,
     delete,
+    exists,
     select,
     tuple_,
     update,
 )
 
-from pillarbox.outbox.release import CHUNK
+from pillarbox.outbox.release import CHUNK, troubled
 from pillarbox.projector.session.tables import Tables, is_among, listed, unsettled, upsert
 from pillarbox.projector.store import Lane, OutboxEvent
 from pillarbox.schema.types import TransactionId
@@ -34,12 +35,25 @@ class Blocking:
         self, connection: Connection, event: OutboxEvent, seq: int, topic: str | None, now: datetime
     ) -> None:
         """Block a key behind an event, or until a topic can be had."""
-        state = {"event_id": UUID(event.event_id), "seq": seq, "topic": topic, "blocked_at": now}
+        event_id = UUID(event.event_id)
+        state = {"event_id": event_id, "seq": seq, "topic": topic, "blocked_at": now}
         place = dict(zip(("tenant_id", "key"), key_of(event), strict=True))
         connection.execute(
             upsert(connection, self._tables.blocked)
             .values(**place, **state)
-            .on_conflict_do_update(index_elements=list(place), set_=state)
+            .on_conflict_do_update(
+                index_elements=list(place), set_=state, where=~self._needed_by_another(event_id)
+            )
+        )
+
+    def _needed_by_another(self, event_id: UUID) -> ColumnElement[bool]:
+        """Hold for keys that another event blocks: one that was retried does not hide it."""
+        outbox, blocked = self._tables.outbox, self._tables.blocked
+        return exists().where(
+            outbox.c.tenant_id == blocked.c.tenant_id,
+            outbox.c.id == blocked.c.event_id,
+            outbox.c.id != event_id,
+            troubled(outbox),
         )
 
     def set_aside(self, connection: Connection, events: Sequence[OutboxEvent]) -> frozenset[int]:

@@ -224,6 +224,8 @@ class Claims:
             wanted = listed(connection, [{"shard": shard} for shard in fresh], shard=Integer())
             theirs = self._tables.shard(outbox).in_(select(wanted.c.shard))
             left = and_(outbox.c.status == literal_column("'PUBLISHING'"), theirs)
+            if self._scope.tenants:
+                left = and_(left, outbox.c.tenant_id.in_(self._scope.tenants))
             connection.execute(update(outbox).where(left).values(status="NEW"))
         self._known = set(shards)
 
@@ -258,7 +260,8 @@ _AS_STORED: Final = (
 def _size(connection: Connection, row: FromClause) -> ColumnElement[int]:
     """Return how much a row's payload weighs."""
     if connection.dialect.name == "postgresql":
-        sizes = [func.pg_column_size(row.c.payload), func.pg_column_size(row.c.payload_bytes)]
+        text = cast(row.c.payload, Text)
+        sizes = [func.octet_length(text), func.octet_length(row.c.payload_bytes)]
     else:
         sizes = [func.length(cast(row.c.payload, LargeBinary)), func.length(row.c.payload_bytes)]
     return func.coalesce(*sizes, 0)

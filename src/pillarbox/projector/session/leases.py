@@ -178,8 +178,11 @@ class Leases:
             row
             for row in rows
             if not taken.keys().isdisjoint(row.shards)
-            # A living owner still holds its first shard under the claim's epoch.
-            and owners.get(row.shards[0]) != (row.member_id, row.epochs[0])
+            # A living owner still holds one of its shards under the claim's epoch.
+            and not any(
+                owners.get(shard) == (row.member_id, epoch)
+                for shard, epoch in zip(row.shards, row.epochs, strict=True)
+            )
         ]
         self.settling.end(connection, [row.claim_id for row in left], now)
         return Suspects(

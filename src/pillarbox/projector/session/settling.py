@@ -13,7 +13,6 @@ from pillarbox.projector.session.fence import Fence
 from pillarbox.projector.session.tables import Tables, is_among, unsettled, upsert
 from pillarbox.projector.session.transactions import time_of
 from pillarbox.projector.store import (
-    EXPIRED,
     UNCOUNTED,
     Failure,
     Lane,
@@ -92,21 +91,25 @@ class Settling:
         connection.execute(update(outbox).where(marked).values(status="NEW"))
 
     def _blocks(self, event: OutboxEvent, why: Failure) -> bool:
-        passed = why.delay is None and (self.config.on_dead == "skip" or why.code == EXPIRED)
-        return not (event.unordered or passed)
+        return why.blocks(event, skip_dead=self._skip_dead)
+
+    @property
+    def _skip_dead(self) -> bool:
+        return self.config.on_dead == "skip"
 
     def _fail(
         self, connection: Connection, event: OutboxEvent, why: Failure, now: datetime
     ) -> bool:
         """Write FAILED or DEAD; tell whether the event stood as expected."""
+        decided = why.decided(skip_dead=self._skip_dead)
         return self._write(
             connection,
             event,
             status="DEAD" if why.delay is None else "FAILED",
             retry_count=event.attempts + (why.code not in UNCOUNTED),
             retry_after=None if why.delay is None else now + timedelta(seconds=why.delay),
-            error_class=why.code,
-            error_message=why.reason,
+            error_class=decided.code,
+            error_message=decided.reason,
         )
 
     def _write(self, connection: Connection, event: OutboxEvent, **values: object) -> bool:

@@ -9,7 +9,7 @@
 -- the sized form the rows are gathered and their bytes counted before any is sent.
 WITH feed AS MATERIALIZED (
     SELECT fresh.*, 0 AS turn,
-        coalesce(pg_column_size(payload), pg_column_size(payload_bytes), 0) AS size
+        @{size} AS size
     FROM (
         SELECT o.* FROM @{schema}outbox AS o
         WHERE o.status = 'NEW' AND o.set_aside IS NULL
@@ -18,7 +18,7 @@ WITH feed AS MATERIALIZED (
         ORDER BY o.txid LIMIT %(fits)s + 1
     ) AS fresh
     UNION ALL
-    SELECT late.*, 0, coalesce(pg_column_size(payload), pg_column_size(payload_bytes), 0)
+    SELECT late.*, 0, @{size}
     FROM unnest(%(xip)s::xid8[]) AS open(txid)
     CROSS JOIN LATERAL (
         SELECT o.* FROM @{schema}outbox AS o

@@ -1,7 +1,7 @@
 -- Purpose: the part of read.sql that reads the backlog, some rows for each (shard, tenant).
 UNION ALL
     SELECT row.*, pair.turn::integer,
-        coalesce(pg_column_size(payload), pg_column_size(payload_bytes), 0)
+        @{size}
     FROM unnest(
         %(pair_shards)s::integer[], %(pair_tenants)s::text[], %(pair_after)s::bigint[],
         %(pair_quotas)s::integer[]

@@ -8,11 +8,13 @@ WITH open AS (
         AND NOT EXISTS (
             SELECT FROM @{schema}outbox_claim_end AS e WHERE e.claim_id = c.claim_id
         )
-        -- A living owner still holds its first shard under the claim's epoch.
+        -- A living owner still holds one of its shards under the claim's epoch; others it may have
+        -- handed over since.
         AND NOT EXISTS (
-            SELECT FROM @{schema}outbox_lease AS l
-            WHERE l.scope = c.scope AND l.shard = c.shards[1] AND l.epoch = c.epochs[1]
-                AND l.member_id = c.member_id AND l.expires_at > clock_timestamp()
+            SELECT FROM unnest(c.shards, c.epochs) AS mine(shard, epoch)
+            JOIN @{schema}outbox_lease AS l ON l.scope = c.scope AND l.shard = mine.shard
+                AND l.epoch = mine.epoch AND l.member_id = c.member_id
+            WHERE l.expires_at > clock_timestamp()
         )
 ), ended AS (
     INSERT INTO @{schema}outbox_claim_end (claim_id) SELECT claim_id FROM open

@@ -2,4 +2,4 @@
 -- Locks: the rows.
 -- Index: ix_tenant_id_status.
 UPDATE @{schema}outbox AS o SET status = 'NEW'
-WHERE o.status = 'PUBLISHING' AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])
+WHERE o.status = 'PUBLISHING' AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])@{tenants}
