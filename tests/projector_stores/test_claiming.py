@@ -137,9 +137,9 @@ async def test_a_claim_takes_no_more_rows_than_asked_for(rig: Rig) -> None:
     first = await owner.claim_once(4)
     rest = await owner.claim(100, in_hand=set(numbers(first.events)))
 
-    assert numbers(first.events) == [1, 2, 3, 4]
+    assert 1 <= len(first.events) <= 4  # some room may be kept for what is new
     assert first.more
-    assert numbers(rest) == [5, 6, 7, 8, 9, 10]
+    assert numbers(first.events) + numbers(rest) == list(range(1, 11))
 
 
 async def test_a_claim_takes_no_more_bytes_than_configured(rig: Rig) -> None:

@@ -52,11 +52,22 @@ NOT_OPEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "the lease was given up": ({}, {"member_id": None}),
     "the epoch moved on": ({}, {"epoch": 8}),
     "the lease is of another scope": ({"scope": "tenant:acme"}, {}),
-    "only its second shard is leased": ({}, {"shard": 4, "epoch": 9}),
+    "none of its shards is leased": ({}, {"shard": 5, "epoch": 9}),
 }
 
 
-def test_a_claim_is_open_only_while_its_first_lease_is_its_own(any_engine: Engine) -> None:
+def test_a_claim_stays_open_when_its_owner_has_handed_some_shards_over(any_engine: Engine) -> None:
+    apply(any_engine)
+    with any_engine.begin() as connection:
+        record(connection, 1)
+        lease(connection, shard=4, epoch=9)
+
+        claim(connection, [1])
+
+        assert states(connection) == {1: "PUBLISHING"}
+
+
+def test_a_claim_is_open_only_while_one_of_its_leases_is_its_own(any_engine: Engine) -> None:
     apply(any_engine)
     with any_engine.connect() as connection:
         for reason, (claimed, leased) in NOT_OPEN.items():

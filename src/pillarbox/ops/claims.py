@@ -28,7 +28,7 @@ def open_claims(connection: Connection, schema: str | None) -> Sequence[OpenClai
     A living owner holds one of its shards under the claim's epoch; others it may have handed over.
     """
     claims = connection.execute(_without_end(schema)).all()
-    held = set(connection.execute(_held(schema)).tuples()) if claims else set()
+    held = {tuple(row) for row in connection.execute(_held(schema))} if claims else set()
     return [
         OpenClaim(row.claim_id, row.member_id, row.claimed_at, frozenset(row.seqs))
         for row in claims

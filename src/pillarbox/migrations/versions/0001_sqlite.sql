@@ -157,10 +157,14 @@ FROM (
     SELECT CASE WHEN o.seq IN (
         SELECT s.value
         FROM outbox_claim c
-        JOIN outbox_lease l ON l.scope = c.scope AND l.shard = json_extract(c.shards, '$[0]')
-            AND l.member_id = c.member_id AND l.epoch = json_extract(c.epochs, '$[0]')
         JOIN json_each(c.seqs) s
-        WHERE l.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now') AND NOT EXISTS (
+        WHERE EXISTS (
+            SELECT 1 FROM json_each(c.shards) AS shard
+            JOIN json_each(c.epochs) AS epoch ON epoch."key" = shard."key"
+            JOIN outbox_lease l ON l.scope = c.scope AND l.shard = shard.value
+                AND l.epoch = epoch.value AND l.member_id = c.member_id
+            WHERE l.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')
+        ) AND NOT EXISTS (
             SELECT 1 FROM outbox_claim_end e WHERE e.claim_id = c.claim_id
         )
     ) THEN 'PUBLISHING' ELSE 'NEW' END AS live_status, o.*

@@ -163,13 +163,13 @@ async def _never() -> AsyncIterator[None]:
 
 
 async def _notifications(connection: psycopg.AsyncConnection[object]) -> AsyncIterator[None]:
-    """Yield once for each burst; ask for a sign of life when it is quiet."""
+    """Yield for each notification; ask for a sign of life when there was none for long."""
     while True:
         heard = False
-        async for _ in connection.notifies(timeout=_LISTENER_ALIVE, stop_after=1):
+        # Not anew for each: that costs more than the notification.
+        async for _ in connection.notifies(timeout=_LISTENER_ALIVE):
             heard = True
-        if heard:
             yield
-        else:
+        if not heard:
             async with asyncio.timeout(_LISTENER_ALIVE):
                 await connection.execute("SELECT 1")
