@@ -1,8 +1,5 @@
 """What every subscription does, on the real broker."""
 
-from collections.abc import Callable
-from typing import Any, Final
-
 import pytest
 
 from pillarbox.bus.subscription import nothing_waits
@@ -14,20 +11,8 @@ from pillarbox.testing import (
 )
 from pillarbox.testing.subscription.case import PATIENCE, Group
 from tests.bus.subscription_rig import OwnSubscriptionRig
-from tests.bus.subscription_rig_kafka import KafkaSubscriptionRig
-from tests.bus.subscription_rig_nats import NatsSubscriptionRig
-from tests.bus.subscription_rig_pulsar import PulsarSubscriptionRig
-from tests.bus.subscription_rig_rabbitmq import RabbitMqSubscriptionRig
-from tests.bus.subscription_rig_redis import RedisSubscriptionRig
+from tests.bus.subscription_rigs import RIGS
 from tests.support.waiting import until
-
-RIGS: Final[dict[str, Callable[[Any], SubscriptionRig]]] = {
-    "kafka": KafkaSubscriptionRig,
-    "nats": NatsSubscriptionRig,
-    "pulsar": PulsarSubscriptionRig,
-    "rabbitmq": RabbitMqSubscriptionRig,
-    "redis": RedisSubscriptionRig,
-}
 
 
 class TestEverySubscription(SubscriptionContract):

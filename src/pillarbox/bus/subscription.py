@@ -12,8 +12,10 @@ class Delivery(NamedTuple):
     """One message in our hands until it is acknowledged, given back, or its partition lost.
 
     `partition` names the place whose messages come in order, `position` the message in it, for a
-    person to find. `redelivered` is False only if no member can have begun with it before.
-    `token` is the subscription's own.
+    person to find; empty where the broker has none that outlasts a connection. Delivered again, to
+    whomever, a message has the same `message`, `partition` and `position`: what the broker counts
+    meanwhile is not among the headers. `redelivered` is False only if no member can have begun with
+    it before. `token` is the subscription's own.
     """
 
     message: Incoming

@@ -23,11 +23,19 @@ def stored_text(text: str | None, longest: int) -> str | None:
 
 
 def message_id_of(delivery: Delivery, content: Prepared | Unreadable) -> str:
-    """Return the id under which the tables know a message; its place, when it has no other."""
+    """Return the id under which the tables know a message; its place and all it says, without one.
+
+    The place alone would not do: not every broker has one, and a topic that is made anew counts
+    from the start. Two messages of one such id are equal, and a row of the one keeps the other.
+    """
     if isinstance(content, Prepared):
         return stored_id(content.envelope.event_id)
-    place = f"{delivery.message.topic}\0{delivery.partition}\0{delivery.position}"
-    return _PLACE + sha256(place.encode("utf-8", "surrogatepass")).hexdigest()
+    found = delivery.message
+    said = (found.key, sorted(found.headers.items()), found.content_type, found.message_id)
+    place = repr((found.topic, delivery.partition, delivery.position, said))
+    digest = sha256(place.encode("utf-8", "surrogatepass"))
+    digest.update(b"" if found.body is None else b"\0" + found.body)
+    return _PLACE + digest.hexdigest()
 
 
 def is_place(message_id: str) -> bool:

@@ -1,6 +1,6 @@
 """A message of RabbitMQ as one that has come."""
 
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from aiormq.abc import DeliveredMessage
 from pamqp import commands
@@ -9,6 +9,9 @@ from pillarbox.bus.rabbitmq.subscription_channel import QueueChannel
 from pillarbox.bus.subscription import Delivery
 from pillarbox.event.cloudevents import CONTENT_TYPE
 from pillarbox.event.incoming import Incoming
+
+# What a quorum queue adds when it delivers again, and counts on.
+_COUNTS: Final = frozenset({"x-delivery-count", "x-acquired-count"})
 
 
 class Origin(NamedTuple):
@@ -22,13 +25,16 @@ class Origin(NamedTuple):
 def delivery_of(
     topic: str, channel: QueueChannel, message: DeliveredMessage, arrival: int
 ) -> Delivery:
-    """Read a message that a queue delivered."""
+    """Read a message that a queue delivered.
+
+    It has no position: a delivery tag counts on one channel, and begins anew on the next.
+    """
     frame = cast("commands.Basic.Deliver", message.delivery)
     number = frame.delivery_tag or 0
     return Delivery(
         incoming(topic, message),
         channel.queue,
-        str(number),
+        "",
         bool(frame.redelivered),
         Origin(channel, number, arrival),
     )
@@ -41,7 +47,11 @@ def incoming(topic: str, message: DeliveredMessage) -> Incoming:
     """
     properties = message.header.properties
     media_type = properties.content_type
-    headers = {name: _text(value) for name, value in (properties.headers or {}).items()}
+    headers = {
+        name: _text(value)
+        for name, value in (properties.headers or {}).items()
+        if name not in _COUNTS
+    }
     if media_type is not None:
         headers[CONTENT_TYPE] = media_type
     body = None if media_type is None and not message.body else message.body

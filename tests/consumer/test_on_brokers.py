@@ -1,0 +1,93 @@
+"""Consumers on the real brokers: what a broker gives again is known, whoever had it before."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import select
+
+from pillarbox.bus.subscription import SubscriptionRequest
+from pillarbox.consumer.loop import ConsumerLoop
+from pillarbox.consumer.routes import Routes
+from pillarbox.schema.tables import inbox_parked
+from pillarbox.testing import RawMessage, SubscriptionRig
+from pillarbox.testing.subscription.case import new_request
+from pillarbox.testing.subscription.powers import raw_publishing
+from tests.bus.subscription_rigs import RIGS
+from tests.consumer.rig import QUICK, Counting, Shop, record
+from tests.support.database import on
+from tests.support.waiting import until
+
+pytestmark = on("postgres18+psycopg")
+LIMIT = 60.0
+
+
+@pytest.fixture(params=RIGS)
+def broker(request: pytest.FixtureRequest) -> SubscriptionRig:
+    """Each broker in turn, on the servers that all tests share."""
+    return RIGS[request.param](request.getfixturevalue(f"{request.param}_server"))
+
+
+@pytest.fixture
+async def request_(broker: SubscriptionRig) -> SubscriptionRequest:
+    """A consumer that its broker knows."""
+    made = new_request()
+    await broker.prepare(made)
+    return made
+
+
+def loop_of(
+    shop: Shop, broker: SubscriptionRig, request: SubscriptionRequest, seen: Counting, batch: int
+) -> ConsumerLoop:
+    """One more process of a consumer."""
+    routes = Routes()
+    routes.add("OrderCreated", record)
+    config = replace(QUICK, lanes=1, batch_size=batch)
+    subscription = broker.subscription(request)
+    return ConsumerLoop(
+        request.consumer, routes, subscription, shop.database.sessions, config, observer=seen
+    )
+
+
+async def bodies_parked(shop: Shop) -> Counter[bytes]:
+    async with shop.database.engine.connect() as connection:
+        rows = await connection.execute(select(inbox_parked.c.body))
+        return Counter(row.body for row in rows)
+
+
+async def end_at_the_first_acknowledgement(loop: ConsumerLoop, seen: Counting) -> None:
+    seen.at["acknowledged"] = loop.stop
+    async with asyncio.timeout(LIMIT):
+        await loop.run_forever()
+
+
+async def test_what_cannot_be_read_is_parked_though_the_consumer_begins_anew_at_each_message(
+    shop: Shop, broker: SubscriptionRig, request_: SubscriptionRequest
+) -> None:
+    """The second message had the number of the first on a new channel, and was lost as known."""
+    bodies = {b"not JSON %d" % number for number in range(4)}
+    told = {"event_type": b"Unheard", "event_id": b"same"}
+    sent = [RawMessage(body, headers=told) for body in sorted(bodies)]
+    await raw_publishing(broker).publish_raw(request_.topics[0], sent)
+
+    for _ in bodies:
+        seen = Counting()
+        await end_at_the_first_acknowledgement(loop_of(shop, broker, request_, seen, batch=1), seen)
+
+    assert set(await bodies_parked(shop)) == bodies
+
+
+async def test_equal_messages_that_cannot_be_read_leave_a_row_that_says_what_they_say(
+    shop: Shop, broker: SubscriptionRig, request_: SubscriptionRequest
+) -> None:
+    await raw_publishing(broker).publish_raw(request_.topics[0], [RawMessage(b"?")] * 3)
+    seen = Counting()
+
+    async def all_ended() -> bool:
+        return sum(seen.outcomes.values()) == 3
+
+    async with shop.running(loop_of(shop, broker, request_, seen, batch=100)):
+        await until(all_ended, "all have ended", LIMIT)
+
+    assert set(await bodies_parked(shop)) == {b"?"}
