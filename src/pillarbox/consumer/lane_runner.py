@@ -134,14 +134,34 @@ class LaneRunner:
         await self._acknowledge([item for item in batch if item in done], verdicts)
         held = self._held(verdicts)
         await self._note_attempts([(i, ends[i]) for i in batch if i.line in held])
-        for item, verdict in verdicts.items():
-            if isinstance(verdict, Wait | GiveUp | Follow) and item not in done:
-                later = batch[batch.index(item) + 1 :]
-                behind = [i for i in later if i.line == item.line and i not in done]
-                done.update(await self._move(item, behind, verdict, ends[item], held))
+        done |= await self._set_aside(batch, verdicts, ends, held)
         self.lane.finish([item for item in batch if item not in done], held)
         failed = any(isinstance(end, Trial) for end in ends.values())
         self._careful = _CAREFUL_BATCHES if failed else max(self._careful - 1, 0)
+
+    async def _set_aside(
+        self,
+        batch: Sequence[InHand],
+        verdicts: dict[InHand, Verdict],
+        ends: Ends,
+        held: dict[Line, float],
+    ) -> set[InHand]:
+        """Move to the table what does not stay in hand; return what went.
+
+        Where nothing went, nothing of that line is tried again now: it would pass what did not go.
+        """
+        gone: set[InHand] = set()
+        stuck: set[Line] = set()
+        for number, (item, verdict) in enumerate(verdicts.items(), start=1):
+            if not isinstance(verdict, Wait | GiveUp | Follow) or item in gone:
+                continue
+            if item.line not in stuck:
+                left = (i for i in batch[number:] if not isinstance(verdicts[i], Finish))
+                behind = [i for i in left if i.line == item.line and i not in gone]
+                moved = await self._move(item, behind, verdict, ends[item], held)
+                gone.update(moved)
+                stuck |= set() if moved else {item.line}
+        return gone
 
     def _verdict(self, item: InHand, end: End) -> Verdict:
         around, now = self._around, self._around.now()

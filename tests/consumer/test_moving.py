@@ -1,0 +1,66 @@
+"""Messages on their way from hand to the table keep the order of their key, whatever fails."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from pillarbox.consumer import lane_runner
+from pillarbox.consumer.aside import move
+from pillarbox.consumer.context import Context
+from pillarbox.consumer.signals import Retry
+from pillarbox.consumer.transactions import DatabaseAway
+from pillarbox.schema.tables import inbox_parked
+from tests.consumer.rig import Shop
+from tests.support.database import on
+from tests.support.waiting import until
+
+pytestmark = on("postgres18+psycopg", "sqlite+aiosqlite")
+
+
+async def wait_long(event: dict[str, Any], ctx: Context) -> None:
+    raise Retry(after=timedelta(hours=1))
+
+
+async def away() -> bool:
+    raise DatabaseAway(OSError("the database went away"))
+
+
+async def gone_meanwhile() -> bool:
+    return False
+
+
+async def order_in_the_table(shop: Shop) -> list[str]:
+    columns = inbox_parked.c
+    async with shop.database.engine.connect() as connection:
+        found = await connection.scalars(select(columns.message_id).order_by(columns.seq))
+        return list(found)
+
+
+@pytest.mark.parametrize("first", [away, gone_meanwhile])
+async def test_nothing_passes_a_message_that_could_not_be_moved(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, first: Callable[[], Awaitable[bool]]
+) -> None:
+    """The first did not go, those behind it did: the order of the key was lost."""
+    calls = 0
+
+    async def not_the_first_time(*arguments: Any) -> bool:
+        nonlocal calls
+        calls += 1
+        return await (first() if calls == 1 else move(*arguments))
+
+    async def all_there() -> bool:
+        return await shop.count("inbox_parked") == 5
+
+    shop.send("k0")
+    await shop.loop(wait_long).drain()
+    monkeypatch.setattr(lane_runner, "move", not_the_first_time)
+    for n in range(1, 5):
+        shop.send(f"k{n}")
+
+    async with shop.running(shop.loop(wait_long)):
+        await until(all_there, "all are in the table")
+
+    assert await order_in_the_table(shop) == [f"k{n}" for n in range(5)]
