@@ -118,6 +118,33 @@ async def test_an_event_older_than_what_was_applied_is_treated_by_policy(
 
 
 @BOTH
+async def test_aggregates_of_one_key_do_not_make_one_another_stale(shop: Shop) -> None:
+    """The stand was kept for a key: good events of its second aggregate were dropped."""
+    config = replace(QUICK, on_stale="drop")
+    sent = [("order", "1", 7), ("bill", "1", 1), ("order", "2", 1), ("order", "1", 6)]
+    for number, (kind, aggregate_id, version) in enumerate(sent):
+        shop.send(
+            f"m{number}",
+            key="customer",
+            aggregate_type=kind,
+            aggregate_id=aggregate_id,
+            aggregate_version=str(version),
+        )
+    shop.send(
+        "of another service",
+        key="customer",
+        ce_source="warehouse",
+        aggregate_type="order",
+        aggregate_id="1",
+        aggregate_version="1",
+    )
+    await shop.loop(config=config).drain()
+
+    assert await shop.effects() == ["m0", "m1", "m2", "of another service"]
+    assert shop.seen.outcomes["dropped"] == 1
+
+
+@BOTH
 async def test_a_hold_longer_than_the_broker_s_patience_is_refused(shop: Shop) -> None:
     reception = Reception(orders_keys=True, hand_back_limit=QUICK_LIMIT, longest_redelivery=None)
     shop.bus = MemoryMessageBus(reception=reception)

@@ -83,8 +83,9 @@ INSERT INTO outbox (id, tenant_id, occurred_at, shard_hash, event_type, topic, k
     ('01900000-0000-7000-8000-000000000002', 'globex', now(), 1, 'T', 't', 'k');
 INSERT INTO inbox (tenant_id, consumer, message_id, event_type, payload_hash)
     SELECT tenant, 'c', 'm-' || tenant, 'T', 'secret' FROM unnest('{acme,globex}'::text[]) tenant;
-INSERT INTO inbox_applied (tenant_id, consumer, key, version, number)
-    SELECT tenant, 'c', 'k', 1, 1 FROM unnest('{acme,globex}'::text[]) tenant;
+INSERT INTO inbox_applied
+    (tenant_id, consumer, source, aggregate_type, aggregate_id, version, number)
+    SELECT tenant, 'c', 's', 't', 'k', 1, 1 FROM unnest('{acme,globex}'::text[]) tenant;
 INSERT INTO inbox_attempt (tenant_id, consumer, message_id)
     SELECT tenant, 'c', 'm-' || tenant FROM unnest('{acme,globex}'::text[]) tenant;
 INSERT INTO inbox_parked (tenant_id, parked_id, consumer, message_id, topic, reason, state)

@@ -1,9 +1,9 @@
-"""The newest event of each key that took effect, for consumers that refuse older ones."""
+"""The newest event of each aggregate that took effect, for consumers that refuse older ones."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -11,26 +11,34 @@ from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.schema.tables import inbox_applied, table_in
 
 
+class Author(NamedTuple):
+    """Whose versions they are: two aggregates may share a key, and two services a type."""
+
+    source: str
+    aggregate_type: str
+    aggregate_id: str
+
+
 class Stand(NamedTuple):
-    """How far a key is: the aggregate's version, and the event's number within it."""
+    """How far an aggregate is: its version, and the event's number within it."""
 
     version: int
     number: int
 
 
+def author_of(envelope: MessageEnvelope) -> Author | None:
+    """Return the aggregate of an event; its key, if it names none and has one."""
+    aggregate_id = envelope.aggregate_id or envelope.key
+    if aggregate_id is None or envelope.aggregate_version is None:
+        return None
+    return Author(envelope.source or "", envelope.aggregate_type or "", aggregate_id)
+
+
 def stand_of(envelope: MessageEnvelope) -> Stand | None:
-    """Return where an event stands; None when it has no key or does not say."""
-    if envelope.key is None or envelope.aggregate_version is None:
+    """Return where an event stands; None when it does not say."""
+    if envelope.aggregate_version is None:
         return None
     return Stand(envelope.aggregate_version, envelope.event_number or 0)
-
-
-def is_stale(envelope: MessageEnvelope, applied: Mapping[str, Stand]) -> bool:
-    """Tell whether an event is not above what was applied of its key."""
-    stand, key = stand_of(envelope), envelope.key
-    if stand is None or key is None or key not in applied:
-        return False
-    return stand <= applied[key]
 
 
 class Stands:
@@ -41,36 +49,41 @@ class Stands:
         self._table = table_in(inbox_applied, schema)
 
     async def read(
-        self, session: AsyncSession, tenant_id: str, keys: Collection[str]
-    ) -> dict[str, Stand]:
-        """Return the stands of keys and lock them, in one order, until the commit."""
+        self, session: AsyncSession, tenant_id: str, authors: Collection[Author]
+    ) -> dict[Author, Stand]:
+        """Return the stands of aggregates and lock them, in one order, until the commit."""
         columns = self._table.c
+        author = (columns.source, columns.aggregate_type, columns.aggregate_id)
         rows = await session.execute(
-            select(columns.key, columns.version, columns.number)
+            select(*author, columns.version, columns.number)
             .where(columns.tenant_id == tenant_id, columns.consumer == self._consumer)
-            .where(columns.key.in_(keys))
-            .order_by(columns.key)
+            .where(tuple_(*author).in_(sorted(authors)))
+            .order_by(*author)
             .with_for_update()
         )
-        return {row.key: Stand(row.version, row.number) for row in rows}
+        return {
+            Author(row.source, row.aggregate_type, row.aggregate_id): Stand(row.version, row.number)
+            for row in rows
+        }
 
     async def write(
-        self, session: AsyncSession, tenant_id: str, stands: Mapping[str, Stand]
+        self, session: AsyncSession, tenant_id: str, stands: Mapping[Author, Stand]
     ) -> None:
-        """Keep the stands of keys."""
+        """Keep the stands of aggregates; a higher one that another transaction wrote stays."""
         if not stands:
             return
         dialect = session.sync_session.get_bind().dialect.name
         insert = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(self._table)
         place = {"tenant_id": tenant_id, "consumer": self._consumer}
         rows = [
-            {**place, "key": key, "version": stand.version, "number": stand.number}
-            for key, stand in sorted(stands.items())
+            {**place, **author._asdict(), **stand._asdict()}
+            for author, stand in sorted(stands.items())
         ]
-        columns = self._table.c
+        columns, new = self._table.c, insert.excluded
         await session.execute(
             insert.values(rows).on_conflict_do_update(
-                index_elements=[columns.tenant_id, columns.consumer, columns.key],
-                set_={"version": insert.excluded.version, "number": insert.excluded.number},
+                index_elements=[*self._table.primary_key],
+                set_={"version": new.version, "number": new.number},
+                where=tuple_(columns.version, columns.number) < tuple_(new.version, new.number),
             )
         )

@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from pillarbox.clock import Clock
-from pillarbox.consumer.applied import Stand, Stands, stand_of
+from pillarbox.consumer.applied import Author, Stand, Stands, author_of, stand_of
 from pillarbox.consumer.attempts import Attempts
 from pillarbox.consumer.config import ConsumerConfig
 from pillarbox.consumer.context import StoredTask, Tell
@@ -104,12 +104,13 @@ class Batch:
             tell()
 
     async def _keep_stands(self) -> None:
-        stands: dict[str, Stand] = {}
+        stands: dict[Author, Stand] = {}
         for item in self.claimed:
-            envelope = item.envelope
-            stand = None if envelope is None else stand_of(envelope)
-            if stand is not None and item.key and isinstance(self.ends[item], Applied):
-                stands[item.key] = stand
+            if item.envelope is None or not isinstance(self.ends[item], Applied):
+                continue
+            author, stand = author_of(item.envelope), stand_of(item.envelope)
+            if author is not None and stand is not None:
+                stands[author] = stand
         if stands:
             await self.books.stands.write(self.session, self.claimed[0].tenant_id, stands)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pillarbox.consumer.applied import is_stale, stand_of
+from pillarbox.consumer.applied import author_of, stand_of
 from pillarbox.consumer.batch import Batch, Books
 from pillarbox.consumer.lane import InHand
 from pillarbox.consumer.parked import PARKED, Standing
@@ -26,7 +26,7 @@ from pillarbox.inbox.message import InboxMessage
 _OTHER_CONTENT: Final = (
     "another message with this id was handled before, and its content was not this"
 )
-_OLDER: Final = "its version and number are not above those that were applied of its key"
+_OLDER: Final = "its version and number are not above those that were applied of its aggregate"
 
 
 async def sort_out(batch: Batch, items: Sequence[InHand]) -> list[InHand]:
@@ -101,20 +101,21 @@ async def _insert(books: Books, session: AsyncSession, items: Sequence[InHand]) 
 
 
 async def _refuse_stale(batch: Batch) -> None:
-    """Decide about events that are not above what was applied of their key."""
+    """Decide about events that are not above what was applied of their aggregate."""
     known = [
-        (item, item.key, item.envelope)
+        (item, author, stand)
         for item in batch.claimed
-        if item.envelope is not None and item.key is not None and stand_of(item.envelope)
+        if item.envelope is not None
+        and (author := author_of(item.envelope)) is not None
+        and (stand := stand_of(item.envelope)) is not None
     ]
     if not known:
         return
-    keys = {key for _, key, _ in known}
-    applied = await batch.books.stands.read(batch.session, batch.claimed[0].tenant_id, keys)
-    for item, key, envelope in known:
-        stand = stand_of(envelope)
-        if stand is not None and not is_stale(envelope, applied):
-            applied[key] = stand
+    authors = {author for _, author, _ in known}
+    applied = await batch.books.stands.read(batch.session, batch.claimed[0].tenant_id, authors)
+    for item, author, stand in known:
+        if author not in applied or stand > applied[author]:
+            applied[author] = stand
         elif batch.books.config.on_stale == "drop":
             batch.ends[item] = Dropped(_OLDER)
         else:

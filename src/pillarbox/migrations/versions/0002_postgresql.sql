@@ -31,8 +31,10 @@ CREATE TABLE IF NOT EXISTS @{schema}inbox_applied (
     number integer NOT NULL,
     tenant_id varchar(64) COLLATE "C" NOT NULL,
     consumer varchar(255) COLLATE "C" NOT NULL,
-    key varchar(255) COLLATE "C" NOT NULL,
-    PRIMARY KEY (tenant_id, consumer, key)
+    source varchar(255) COLLATE "C" NOT NULL,
+    aggregate_type varchar(255) COLLATE "C" NOT NULL,
+    aggregate_id varchar(255) COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, consumer, source, aggregate_type, aggregate_id)
 );
 
 CREATE TABLE IF NOT EXISTS @{schema}inbox_attempt (

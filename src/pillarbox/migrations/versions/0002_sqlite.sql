@@ -25,8 +25,10 @@ CREATE TABLE IF NOT EXISTS inbox_applied (
     number INTEGER NOT NULL,
     tenant_id VARCHAR(64) NOT NULL,
     consumer VARCHAR(255) NOT NULL,
-    key VARCHAR(255) NOT NULL,
-    PRIMARY KEY (tenant_id, consumer, key)
+    source VARCHAR(255) NOT NULL,
+    aggregate_type VARCHAR(255) NOT NULL,
+    aggregate_id VARCHAR(255) NOT NULL,
+    PRIMARY KEY (tenant_id, consumer, source, aggregate_type, aggregate_id)
 );
 
 CREATE TABLE IF NOT EXISTS inbox_attempt (

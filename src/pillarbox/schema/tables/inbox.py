@@ -98,7 +98,7 @@ inbox_task = Table(
     Index("ix_inbox_task_due", "consumer", "due_at"),
 )
 
-# The highest version and number of a key that took effect; written only by those who ask for it.
+# The highest version and number of an aggregate that took effect; written only by those who ask for it.
 inbox_applied = Table(
     "inbox_applied",
     metadata,
@@ -106,5 +106,7 @@ inbox_applied = Table(
     Column("number", Integer, nullable=False),
     Column("tenant_id", TENANT, primary_key=True),
     Column("consumer", IDENTIFIER, primary_key=True),
-    Column("key", IDENTIFIER, primary_key=True),
+    Column("source", IDENTIFIER, primary_key=True),
+    Column("aggregate_type", IDENTIFIER, primary_key=True),
+    Column("aggregate_id", IDENTIFIER, primary_key=True),
 )
