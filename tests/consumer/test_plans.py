@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +17,16 @@ from tests.support.database import on
 
 pytestmark = on("postgres18+psycopg")
 
-# One key with 20,000 messages behind its parked head, 50 others that wait with a time of their own.
+# One key with 20,000 messages, the last one parked, and 50 others with a time of their own.
 FILL = text(
     "INSERT INTO inbox_parked (tenant_id, parked_id, state, reason, consumer, message_id, topic, "
     "key, holds_key, due_at) SELECT 'default', gen_random_uuid(), "
-    "CASE WHEN n = 1 THEN 'parked' ELSE 'waiting' END, 'behind', :consumer, 'm' || n, 't', "
+    "CASE WHEN n = 20000 THEN 'parked' ELSE 'waiting' END, 'behind', :consumer, 'm' || n, 't', "
     "CASE WHEN n <= 20000 THEN 'hot' ELSE 'key-' || n END, 1, "
     "CASE WHEN n > 20000 THEN now() END FROM generate_series(1, 20050) n"
 )
 NOW = datetime.now(UTC)
+HEAD: Any = SimpleNamespace(tenant_id="default", key="hot", seq=0)
 
 Question = Callable[[ParkedMessages, AsyncSession], Awaitable[Any]]
 QUESTIONS: dict[str, Question] = {
@@ -35,6 +37,7 @@ QUESTIONS: dict[str, Question] = {
         session, "default", {f"m{n}" for n in range(100)}
     ),
     "what is due": lambda parked, session: session.execute(parked.due(NOW)),
+    "who is behind": lambda parked, session: parked.behind(session, HEAD, 100, 1_000_000),
     "who is next": lambda parked, session: parked.go_on(session, "default", "hot", NOW),
 }
 

@@ -65,7 +65,7 @@ async def test_a_database_that_goes_away_under_a_waiting_message_is_not_the_mess
 
 @on("postgres18+psycopg", "sqlite+aiosqlite")
 async def test_a_stop_while_a_message_comes_back_is_no_crash(shop: Shop) -> None:
-    await into_table(shop, "k0")
+    await into_table(shop, "k0", "k1", "k2")
 
     for _ in range(3):
         entered = asyncio.Event()
@@ -77,7 +77,8 @@ async def test_a_stop_while_a_message_comes_back_is_no_crash(shop: Shop) -> None
         assert await shop.count("inbox_attempt") == 0
 
     async with shop.running(shop.loop(config=TO_TABLE)):
-        await until(lambda: shop.effects_are(1), "it has come back")
+        await until(lambda: shop.effects_are(3), "they have come back")
+    assert await shop.effects() == ["k0", "k1", "k2"]
     assert await shop.count("inbox_parked") == 0
 
 

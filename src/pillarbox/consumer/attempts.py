@@ -80,6 +80,11 @@ class Attempts:
         await self._mark(session, begun, now)
         return Marks(suspected, killers)
 
+    async def begun(self, session: AsyncSession, items: Sequence[InHand]) -> set[InHand]:
+        """Return those that a process has begun with and not finished."""
+        known = await self._read(session, items)
+        return {i for i in items if i.message_id in known and known[i.message_id].started}
+
     async def failed(
         self, session: AsyncSession, tries: Sequence[tuple[InHand, Trouble]], now: datetime
     ) -> None:
@@ -107,6 +112,8 @@ class Attempts:
         A row that would say nothing else goes: another process may have finished the message, and
         would not look for it any more.
         """
+        if not items:
+            return
         never_failed = self._table.c.failed == 0
         await session.execute(delete(self._table).where(*self._these(items), never_failed))
         await session.execute(

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from pillarbox.consumer.batch import Books
 from pillarbox.consumer.forgetting import Forgetting
 from pillarbox.consumer.lane_runner import PAUSE, Surroundings
-from pillarbox.consumer.returning import Look, Returning
+from pillarbox.consumer.returning import Returning, Taken
 from pillarbox.consumer.tasks import StoredTasks
 from pillarbox.consumer.tenants import RECORDS
 from pillarbox.consumer.transactions import DatabaseAway
@@ -31,6 +31,31 @@ class Chore(Protocol):
         ...
 
 
+class Slots:
+    """Let so many work at once, count what they did, and know when none of them works."""
+
+    def __init__(self, most: int) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._inside = 0
+        self.done = 0
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    async def take(self) -> None:
+        """Wait for a place."""
+        await self._free.acquire()
+        self._inside += 1
+        self.empty.clear()
+
+    def free(self, *, did: bool) -> None:
+        """Give a place back; `did` says that something came of it."""
+        self._free.release()
+        self._inside -= 1
+        self.done += did
+        if not self._inside:
+            self.empty.set()
+
+
 class Chores:
     """Look again and again, until told to stop."""
 
@@ -45,14 +70,15 @@ class Chores:
         self._more = more
         self._forgetting = Forgetting(around.books)
         # A drain asks whether anything is left: it must not miss what a chore has in hand.
-        self._bringing_back, self._doing_tasks = asyncio.Lock(), asyncio.Lock()
+        self._doing_tasks = asyncio.Lock()
+        self._slots = self._new_slots()
         self._looking = {chore: asyncio.Lock() for chore in more}
 
     def all(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return the chores, each to be run as a task."""
         moved, stored = self._around.moved, self._around.books.tasks_stored
         return [
-            self._look_for_ever(self.bring_back, moved),
+            self._bring_back_for_ever(moved),
             self._look_for_ever(self.do_tasks, stored),
             *(self._look_after_for_ever(chore) for chore in self._more),
             self._forget_for_ever(),
@@ -65,19 +91,29 @@ class Chores:
         return await self.bring_back() | await self.do_tasks() | any(found)
 
     async def bring_back(self) -> bool:
-        """Bring back every message that is due; say whether there was one."""
-        found = False
-        async with self._bringing_back:
-            for tenant_id in await self._around.books.tenants.to_ask():
-                while not self._around.stopping.is_set():
-                    if await self._bring_one_back(tenant_id) is Look.NOTHING:
-                        break
-                    found = True
-        return found
+        """Bring back every message that is due, and wait for those that come back already.
+
+        Say whether there was one.
+        """
+        before = self._slots.done
+        away: DatabaseAway | None = None
+        async with asyncio.TaskGroup() as group:
+            try:
+                await self._begin_due(group)
+            except DatabaseAway as error:
+                away = error  # what has begun comes to its end
+        await self._slots.empty.wait()
+        if away is not None:
+            raise away
+        return self._slots.done != before
 
     async def give_back(self) -> None:
         """Let go of messages that were coming back when the consumer was stopped."""
-        await self._returning.give_back()
+        await self._returning.leave()
+        self._slots = self._new_slots()  # a task that was cancelled before it began gave none back
+
+    def _new_slots(self) -> Slots:
+        return Slots(max(2, self._around.books.config.lanes // 2))
 
     async def do_tasks(self) -> bool:
         """Do every task that is due now, once; say whether one was done.
@@ -126,14 +162,55 @@ class Chores:
         if total:
             log.info("inbox_cleaned", extra={"records": total})
 
-    async def _bring_one_back(self, tenant_id: str | None) -> Look:
-        turnstile = self._around.turnstile
-        async with turnstile.beside_others():
-            look = await self._returning.look(tenant_id)
-        if look is Look.ALONE:
-            async with turnstile.alone():
-                look = await self._returning.look(tenant_id, alone=True)
-        return look
+    async def _bring_back_for_ever(self, woken: asyncio.Event) -> None:
+        """Begin what is due, several keys side by side: a slow one does not keep the others."""
+        around = self._around
+        async with asyncio.TaskGroup() as group:
+            while not around.stopping.is_set():
+                woken.clear()
+                try:
+                    await self._begin_due(group)
+                except DatabaseAway as error:
+                    self._away(error)
+                    await _within(around.stopping, PAUSE)
+                    continue
+                await _within(woken, around.books.config.look_every)
+
+    async def _begin_due(self, group: asyncio.TaskGroup) -> None:
+        """Take key after key that is due, and have each brought back by a task."""
+        around = self._around
+        for tenant_id in await around.books.tenants.to_ask():
+            while not around.stopping.is_set() and await self._begin_one(group, tenant_id):
+                pass
+
+    async def _begin_one(self, group: asyncio.TaskGroup, tenant_id: str | None) -> bool:
+        await self._slots.take()
+        taken: Taken | None = None
+        try:
+            if self._around.stopping.is_set():
+                return False
+            async with self._around.turnstile.beside_others():
+                taken = await self._returning.take(tenant_id)
+        finally:
+            if taken is None or not taken.pairs:
+                self._slots.free(did=taken is not None)
+        if taken is not None and taken.pairs:
+            group.create_task(self._return(taken), name="pillarbox-return")
+        return taken is not None
+
+    async def _return(self, taken: Taken) -> None:
+        """Bring messages of a key back; the next of it may be due when they are done."""
+        around = self._around
+        gate = around.turnstile.alone() if taken.alone else around.turnstile.beside_others()
+        try:
+            async with gate:
+                await self._returning.bring_back(taken)
+        except DatabaseAway as error:
+            self._away(error)
+            await _within(around.stopping, PAUSE)
+        finally:
+            self._slots.free(did=True)
+            around.moved.set()
 
     async def _do_one_task(self, tenant_id: str | None, due_by: datetime) -> bool | None:
         async with self._around.turnstile.beside_others():

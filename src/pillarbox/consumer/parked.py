@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
@@ -156,8 +157,10 @@ class ParkedMessages:
         await self.lock(session, tenant_id, key)
         await session.execute(going_on(self.table, tenant_id, self._consumer, key, now))
 
-    def due(self, now: datetime, tenant_id: str | None = None) -> Select[Any]:
-        """Return the query for the next due row that nobody has, oldest time first."""
+    def due(
+        self, now: datetime, tenant_id: str | None = None, out: Collection[UUID] = ()
+    ) -> Select[Any]:
+        """Return the query for the next due row that nobody has, oldest time first; none of `out`."""
         columns = self.table.c
         query = (
             select(self.table)
@@ -167,15 +170,47 @@ class ParkedMessages:
             .limit(1)
             .with_for_update(skip_locked=True)
         )
+        if out:
+            query = query.where(columns.parked_id.not_in(list(out)))
         return query if tenant_id is None else query.where(columns.tenant_id == tenant_id)
+
+    async def behind(
+        self, session: AsyncSession, row: Row[Any], most: int, most_bytes: int
+    ) -> Sequence[Row[Any]]:
+        """Return rows right behind a head, all waiting, no more than so many and so large.
+
+        Sizes are asked for first: a row may have megabytes.
+        """
+        columns = self.table.c
+        size = func.coalesce(func.length(columns.body), 0)
+        query = (
+            select(columns.parked_id, columns.state, size.label("size"))
+            .where(*self._of_key(row.tenant_id, row.key), columns.holds_key == 1)
+            .where(columns.seq > row.seq)
+            .order_by(columns.seq)
+            .limit(most)
+        )
+        wanted, left = [], most_bytes
+        for found in await session.execute(query):
+            left -= found.size
+            if found.state != WAITING or left < 0:
+                break
+            wanted.append(found.parked_id)
+        if not wanted:
+            return ()
+        these = (columns.tenant_id == row.tenant_id, columns.parked_id.in_(wanted))
+        return (await session.execute(select(self.table).where(*these).order_by(columns.seq))).all()
 
     async def change(self, session: AsyncSession, row: Row[Any], values: Mapping[str, Any]) -> None:
         """Change a row that is locked."""
         await session.execute(update(self.table).where(*self._this(row)).values(**values))
 
-    async def remove(self, session: AsyncSession, row: Row[Any]) -> None:
-        """Delete a row that is locked."""
-        await session.execute(delete(self.table).where(*self._this(row)))
+    async def remove(self, session: AsyncSession, rows: Sequence[Row[Any]]) -> None:
+        """Delete rows of one tenant that are locked."""
+        columns = self.table.c
+        these = columns.parked_id.in_([row.parked_id for row in rows])
+        mine = columns.tenant_id == rows[0].tenant_id
+        await session.execute(delete(self.table).where(mine, these))
 
     def _this(self, row: Row[Any]) -> Iterable[ColumnElement[bool]]:
         columns = self.table.c

@@ -1,108 +1,115 @@
-"""Waiting messages come back: the head of a key, when it is due, in one transaction with its row.
+"""Waiting messages come back: the head of a key, when it is due, with those behind it.
 
-A look takes a due row that nobody has, marks its message as begun with, and lets the row be due a
-little later: that is how long it takes until another process tries again, should this one die
-before it has the row in the handler's transaction. From then on the row's lock keeps others away.
+Taking marks the messages of a key as begun with, and lets the head be due a little later: that is
+how long it takes until another process tries again, should this one die before it has the rows in
+the handlers' transaction. From then on the rows' locks keep others away. The messages of a key are
+handled in one transaction with the removal of their rows, as a lane handles a batch: plainly, then
+with a savepoint for each, then the head alone.
 """
 
+import logging
 import random
-from datetime import timedelta
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.bus.subscription import Delivery
 from pillarbox.consumer.aside import move
-from pillarbox.consumer.attempts import Marks, Trouble
-from pillarbox.consumer.batch import Books
+from pillarbox.consumer.batch import Books, Ends
 from pillarbox.consumer.identity import is_place
 from pillarbox.consumer.lane import InHand, in_hand
 from pillarbox.consumer.observer import Observer
-from pillarbox.consumer.parked import PARKED, WAITING, Standing
-from pillarbox.consumer.routes import Ignored, Routes
+from pillarbox.consumer.parked import WAITING, Standing
+from pillarbox.consumer.return_rows import Pair, ReturnRows
+from pillarbox.consumer.routes import Ignored, Prepared, Routes
 from pillarbox.consumer.transactions import DatabaseAway
-from pillarbox.consumer.verdict import (
-    CONTENT_MISMATCH,
-    CRASHED,
-    End,
-    Finish,
-    GiveUp,
-    Hold,
-    Outcome,
-    Rules,
-    Trial,
-    Verdict,
-    Wait,
-    judge,
-)
+from pillarbox.consumer.verdict import CONTENT_MISMATCH, CRASHED, Outcome, Untouched
 from pillarbox.consumer.work import Work, end_of
 from pillarbox.errors import ContentMismatch
 from pillarbox.event.incoming import Incoming, Unreadable
-from pillarbox.retry import RetryPolicy
 from pillarbox.tenancy import DEFAULT_TENANT
 
+log = logging.getLogger("pillarbox.consumer")
+
 _LEASE: Final = timedelta(seconds=5)
+_MOST_BYTES: Final = 4_194_304
+_LEFT: Final = Untouched()
 
 
-class Look(Enum):
-    """What a look at the table came to."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Messages of one key that are to be handled now; none, when the look itself settled it.
 
-    NOTHING = "nothing is due"
-    DONE = "a message came back"
-    ALONE = "a message is due that must have the process for itself"
+    `alone` says that a process died over the first: it must have this one for itself.
+    """
+
+    pairs: Sequence[Pair] = ()
+    alone: bool = False
+
+    @property
+    def head(self) -> Row[Any]:
+        """The row that was due."""
+        return self.pairs[0][0]
+
+    @property
+    def items(self) -> list[InHand]:
+        """The messages, in their order."""
+        return [item for _, item in self.pairs]
 
 
 class Returning:
-    """Bring messages back, one at a time; several may do so at once, here and elsewhere."""
+    """Bring messages back; several may do so at once, here and elsewhere."""
 
     def __init__(
         self, books: Books, routes: Routes, work: Work, observer: Observer, chance: random.Random
     ) -> None:
         self._books, self._routes, self._work = books, routes, work
-        self._observer, self._chance = observer, chance
-        config = books.config
-        retry = RetryPolicy(config.max_attempts, config.retry_delay, config.retry_delay_max)
-        # It is in the table already: nothing is held in hand.
-        self._rules = Rules(retry, hold_limit=0.0)
-        self._unfinished: list[tuple[Row[Any], InHand]] = []
+        self._observer, self._rows = observer, ReturnRows(books, chance)
+        self._out: dict[UUID, Taken] = {}
+        self._unfinished: list[Taken] = []
 
-    async def look(self, tenant_id: str | None, *, alone: bool = False) -> Look:
-        """Bring back the next due message of a tenant, or of all; `alone`, also a suspected one."""
+    async def take(self, tenant_id: str | None) -> Taken | None:
+        """Take the next key that is due, of a tenant or of all; None when none is.
+
+        Whoever gets messages brings them back.
+        """
         await self.give_back()
         books, now = self._books, self._books.clock.now()
         async with books.transactions.begin(tenant_id or DEFAULT_TENANT) as session:
-            row = (await session.execute(books.parked.due(now, tenant_id))).first()
+            row = (await session.execute(books.parked.due(now, tenant_id, self._out))).first()
             if row is None:
-                return Look.NOTHING
-            item = self._item(row)
-            if item is None:
-                await self._finish(session, row)
-                return Look.DONE
-            if isinstance(item.content, Unreadable):
-                await self._park(session, row, item.content.code, item.content.reason)
-                return Look.DONE
-            item.alone, at_home = alone, item.tenant_id == row.tenant_id
-            marks = await books.attempts.begin(session, [item], now) if at_home else Marks()
-            if marks.suspected:
-                return Look.ALONE
-            if marks.killers:
-                await books.attempts.forget(session, [item])  # else no redrive would be tried
-                await self._give_up(session, row, CRASHED)
-                return Look.DONE
-            await books.parked.change(session, row, {"due_at": now + _LEASE})
-        await (self._try(row, item) if at_home else self._send_home(row, item))
-        return Look.DONE
+                return None
+            taken = await self._begin(session, row, now)
+            if taken.pairs:
+                await books.parked.change(session, row, {"due_at": now + _LEASE})
+        if taken.pairs:
+            self._out[row.parked_id] = taken
+        return taken
 
-    async def _try(self, row: Row[Any], item: InHand) -> None:
-        """Bring a message back that is marked; remember it if it was not finished."""
-        settled = False
+    async def bring_back(self, taken: Taken) -> None:
+        """Handle messages that were taken; remember them if they were not finished."""
+        found, settled, row = taken, taken.alone, taken.head
         try:
-            settled = await self._bring_back(row, item)
-        finally:
+            if taken.alone:
+                found = await self._begin_alone(taken)
+            settled = not found.pairs
             if not settled:
-                self._unfinished.append((row, item))
+                settled = await self._finish(found)
+        finally:
+            self._out.pop(row.parked_id, None)
+            if not settled:
+                self._unfinished.append(found)
+
+    async def leave(self) -> None:
+        """Give back all that was taken, also what nobody has come to; nothing is being handled."""
+        self._unfinished += [taken for taken in self._out.values() if not taken.alone]
+        self._out.clear()
+        await self.give_back()
 
     async def give_back(self) -> None:
         """Say that this process did not die over messages which it began with and did not finish.
@@ -110,18 +117,71 @@ class Returning:
         The database went away under them, or the consumer was stopped. They are due as before.
         """
         while self._unfinished:
-            row, item = found = self._unfinished.pop()
+            taken = self._unfinished.pop()
             try:
-                await self._unmark(row, item)
+                await self._unmark(taken)
             except BaseException:
-                self._unfinished.append(found)
+                self._unfinished.append(taken)
                 raise
 
-    async def _unmark(self, row: Row[Any], item: InHand) -> None:
+    async def _begin(
+        self, session: AsyncSession, row: Row[Any], now: datetime, *, alone: bool = False
+    ) -> Taken:
+        """Mark a due message and those behind it; settle at once what is not to be tried."""
+        attempts, item = self._books.attempts, self._item(row)
+        if item is None:
+            await self._rows.finish(session, [row])
+            return Taken()
+        if isinstance(item.content, Unreadable):
+            await self._rows.park(session, row, item.content.code, item.content.reason)
+            return Taken()
+        if item.tenant_id != row.tenant_id:
+            return Taken([(row, item)])
+        pairs = [(row, item)] if alone else await self._line(session, row, item)
+        item.alone = alone
+        marks = await attempts.begin(session, [found for _, found in pairs], now)
+        if marks.killers:
+            await attempts.forget(session, [item])  # else no redrive would be tried
+            await self._rows.give_up(session, row, CRASHED)
+            return Taken()
+        return Taken(pairs, alone=bool(marks.suspected))
+
+    async def _line(self, session: AsyncSession, row: Row[Any], item: InHand) -> Sequence[Pair]:
+        """Return a head with those behind it that can be handled in one transaction with it.
+
+        A message that a process died over is not among others, and neither is one that is not read.
+        """
+        pairs = [(row, item)]
+        if not row.holds_key or row.key is None or item.attempts:
+            return pairs
+        most = self._books.config.batch_size - 1
+        for found in (
+            await self._books.parked.behind(session, row, most, _MOST_BYTES) if most else ()
+        ):
+            behind = self._item(found)
+            if behind is None or not isinstance(behind.content, Prepared) or behind.attempts:
+                break
+            if behind.line != item.line:
+                break
+            pairs.append((found, behind))
+        begun = await self._books.attempts.begun(session, [found for _, found in pairs])
+        number = next((n for n, (_, found) in enumerate(pairs) if found in begun), len(pairs))
+        return pairs[: max(number, 1)]
+
+    async def _begin_alone(self, taken: Taken) -> Taken:
+        """Mark a message that has the process for itself; nothing, if somebody else has it."""
         books = self._books
+        async with books.transactions.begin(taken.head.tenant_id) as session:
+            if not await self._rows.lock(session, taken.pairs):
+                return Taken()
+            return await self._begin(session, taken.head, books.clock.now(), alone=True)
+
+    async def _unmark(self, taken: Taken) -> None:
+        books, row = self._books, taken.head
         async with books.transactions.begin(row.tenant_id) as session:
-            if await self._lock(session, row):  # else somebody else has it by now
-                await books.attempts.unmark(session, [item])
+            if await self._rows.lock(session, taken.pairs[:1]):  # else somebody else has it by now
+                if taken.items[0].tenant_id == row.tenant_id:
+                    await books.attempts.unmark(session, taken.items)
                 await books.parked.change(session, row, {"due_at": row.due_at})
 
     async def _send_home(self, row: Row[Any], item: InHand) -> None:
@@ -133,109 +193,65 @@ class Returning:
         due = Standing(WAITING, row.reason, holds_key=False, due_at=books.clock.now())
         await move(books, [item], due)
         async with books.transactions.begin(row.tenant_id) as session:
-            if await self._lock(session, row):
-                await books.parked.remove(session, row)
+            if await self._rows.lock(session, [(row, item)]):
+                await books.parked.remove(session, [row])
 
-    async def _bring_back(self, row: Row[Any], item: InHand) -> bool:
-        """Handle a message in one transaction with its row; a failure is written in another.
+    async def _finish(self, taken: Taken) -> bool:
+        """Handle messages together, or as many of them as go; False when nothing was to be had."""
+        pairs = taken.pairs
+        if taken.items[0].tenant_id != taken.head.tenant_id:
+            await self._send_home(*pairs[0])
+            return True
+        for plainly in (True, False) if len(pairs) > 1 else ():
+            try:
+                return await self._together(pairs, taken, plainly=plainly)
+            except DatabaseAway:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
+                # Nothing of it is committed: it is done again, in smaller parts.
+                log.debug("return_undone", extra={"error_class": type(error).__name__})
+        return await self._head(taken)
 
-        False means that the row was not to be had, and nothing is written.
-        """
-        books = self._books
+    async def _together(self, pairs: Sequence[Pair], taken: Taken, *, plainly: bool) -> bool:
+        """Handle messages in one transaction with their rows; take the marks of the rest back."""
+        async with self._books.transactions.begin(taken.head.tenant_id) as session:
+            locked = await self._rows.lock(session, pairs)
+            if not locked:
+                return False
+            items = [item for _, item in locked]
+            batch = await self._work.handle(session, items, plainly=plainly)
+            outcomes = await self._rows.settle(session, locked, batch.ends)
+            left = [i for i in taken.items if isinstance(batch.ends.get(i, _LEFT), Untouched)]
+            await self._books.attempts.unmark(session, left)
+        batch.tell()
+        self._tell(outcomes)
+        return True
+
+    async def _head(self, taken: Taken) -> bool:
+        """Handle the first message alone; a failure is written in another transaction."""
+        books, (row, item) = self._books, taken.pairs[0]
         try:
-            async with books.transactions.begin(row.tenant_id) as session:
-                if not await self._lock(session, row):
-                    return False
-                batch = await self._work.handle(session, item)
-                outcome = await self._settle(session, row, item, batch.ends[item])
-            batch.tell()
+            return await self._together(taken.pairs[:1], taken, plainly=False)
         except DatabaseAway:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
             async with books.transactions.begin(row.tenant_id) as session:
-                if not await self._lock(session, row):
+                if not await self._rows.lock(session, taken.pairs[:1]):
                     return False
+                await books.attempts.unmark(session, taken.items[1:])
+                outcomes: Sequence[Outcome] = ["parked"]
                 if isinstance(error, ContentMismatch):
                     await books.attempts.forget(session, [item])
-                    await self._park(session, row, CONTENT_MISMATCH, str(error))
-                    outcome = "parked"
+                    await self._rows.park(session, row, CONTENT_MISMATCH, str(error))
                 else:
-                    outcome = await self._settle(session, row, item, end_of(error))
-        self._observer.returned(outcome)
+                    ends: Ends = {item: end_of(error)}
+                    outcomes = await self._rows.settle(session, taken.pairs[:1], ends)
+        self._tell(outcomes)
         return True
 
-    async def _lock(self, session: AsyncSession, row: Row[Any]) -> bool:
-        """Lock a row that still waits; somebody may have decided about it meanwhile."""
-        columns = self._books.parked.table.c
-        query = (
-            select(columns.seq)
-            .where(columns.tenant_id == row.tenant_id, columns.parked_id == row.parked_id)
-            .where(columns.state == WAITING)
-            .with_for_update(skip_locked=True)
-        )
-        return (await session.execute(query)).first() is not None
-
-    async def _settle(
-        self, session: AsyncSession, row: Row[Any], item: InHand, end: End
-    ) -> Outcome:
-        if not isinstance(end, Trial):
-            await self._finish(session, row)
-            verdict = self._verdict(end, row.attempts)
-            return verdict.outcome if isinstance(verdict, Finish) else "failed"
-        attempts, trouble = row.attempts + 1, Trouble.of(end)
-        await self._books.attempts.forget(session, [item])
-        values: dict[str, Any] = {
-            "attempts": attempts,
-            "error_class": trouble.error_class,
-            "error_message": trouble.message,
-        }
-        match self._verdict(end, attempts):
-            case GiveUp(reason):
-                await self._give_up(session, row, reason, values)
-                return "parked"
-            case Wait(seconds) | Hold(seconds):
-                due = self._books.clock.now() + timedelta(seconds=seconds)
-                await self._change(session, row, {**values, "due_at": due})
-        return "failed"
-
-    def _verdict(self, end: End, attempt: int) -> Verdict:
-        return judge(end, attempt=attempt, held_for=0.0, rules=self._rules, chance=self._chance)
-
-    async def _give_up(
-        self,
-        session: AsyncSession,
-        row: Row[Any],
-        reason: str,
-        values: dict[str, Any] | None = None,
-    ) -> None:
-        """Park a message that was tried; it goes on holding its key if that is the policy."""
-        holds = row.holds_key and self._books.config.on_parked == "hold"
-        await self._park(session, row, reason, None, {**(values or {}), "holds_key": int(holds)})
-
-    async def _park(
-        self,
-        session: AsyncSession,
-        row: Row[Any],
-        reason: str,
-        why: str | None,
-        values: dict[str, Any] | None = None,
-    ) -> None:
-        """Leave a row to a person."""
-        changed: dict[str, Any] = {"state": PARKED, "due_at": None, "reason": reason}
-        if values is None:
-            changed |= {"holds_key": 0, "error_message": why, "error_class": None}
-        await self._change(session, row, changed | (values or {}))
-        await self._books.parked.go_on(session, row.tenant_id, row.key, self._books.clock.now())
-
-    async def _change(self, session: AsyncSession, row: Row[Any], values: dict[str, Any]) -> None:
-        now = self._books.clock.now()
-        await self._books.parked.change(session, row, {**values, "last_at": now})
-
-    async def _finish(self, session: AsyncSession, row: Row[Any]) -> None:
-        """Take a row away, and let the next of its key go on."""
-        books = self._books
-        await books.parked.remove(session, row)
-        await books.parked.go_on(session, row.tenant_id, row.key, books.clock.now())
+    def _tell(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self._observer.returned(outcome)
 
     def _item(self, row: Row[Any]) -> InHand | None:
         """Read the message anew; None when nobody here wants it any more."""

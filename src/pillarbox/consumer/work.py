@@ -101,14 +101,17 @@ class Work:
         behind = [item for item in items if item.line in lines and item not in ends]
         return ends | dict.fromkeys(behind, Untouched())
 
-    async def handle(self, session: AsyncSession, item: InHand) -> Batch:
-        """Claim and handle one message in a transaction that somebody else has begun.
+    async def handle(
+        self, session: AsyncSession, items: Sequence[InHand], *, plainly: bool
+    ) -> Batch:
+        """Claim and handle messages of one tenant in a transaction that somebody else has begun.
 
-        Whoever commits it lets the batch `tell` afterwards.
+        Whoever commits it lets the batch `tell` afterwards. `plainly`, no handler has a savepoint:
+        raise if one fails.
         """
         batch = await Batch.of(self._books, session)
-        await claim(batch, [item])
-        await self._in_savepoints(batch)
+        await claim(batch, items)
+        await (self._plainly(batch) if plainly else self._in_savepoints(batch))
         await batch.close()
         return batch
 
