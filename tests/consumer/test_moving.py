@@ -1,6 +1,7 @@
 """Messages on their way from hand to the table keep the order of their key, whatever fails."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from pillarbox.consumer.context import Context
 from pillarbox.consumer.signals import Retry
 from pillarbox.consumer.transactions import DatabaseAway
 from pillarbox.schema.tables import inbox_parked
-from tests.consumer.rig import Shop
+from tests.consumer.rig import QUICK, Shop, record
 from tests.support.database import on
 from tests.support.waiting import until
 
@@ -64,3 +65,31 @@ async def test_nothing_passes_a_message_that_could_not_be_moved(
         await until(all_there, "all are in the table")
 
     assert await order_in_the_table(shop) == [f"k{n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("keys", [["hot"], None], ids=["of one key", "without keys"])
+async def test_messages_that_wait_leave_room_for_others_in_the_window(
+    shop: Shop, keys: list[str] | None
+) -> None:
+    """Held in hand, a poisoned key once filled the window, and nobody else received anything."""
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        if ctx.envelope.event_id.startswith("hot"):
+            raise ValueError("for an hour")
+        await record(event, ctx)
+
+    for n in range(300):
+        shop.send(f"hot{n}", key=keys[0] if keys else None)
+    for n in range(20):
+        shop.send(f"m{n}", key=f"k{n}")
+    config = replace(
+        QUICK, window=100, batch_size=10, retry_delay=3_000.0, retry_delay_max=3_000.0,
+        hold_limit=3_600.0,
+    )  # fmt: skip
+
+    async with shop.running(shop.loop(handler, config)):
+        await until(lambda: shop.effects_are(20), "the others are done")
+
+    found = [int(message_id.removeprefix("hot")) for message_id in await order_in_the_table(shop)]
+    assert not keys or found == list(range(len(found)))
+    assert await shop.count("inbox_parked", "state = 'waiting' AND attempts = 1") >= 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pillarbox.bus.subscription import Delivery
 from pillarbox.consumer.identity import message_id_of
 from pillarbox.consumer.routes import Prepared
+from pillarbox.consumer.verdict import End
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.event.incoming import Unreadable
 from pillarbox.tenancy import DEFAULT_TENANT
@@ -28,6 +29,8 @@ class InHand:
     attempts: int = 0
     """How often it was tried and failed, here or in a process before this one."""
     held_since: float | None = None
+    last: End | None = None
+    """What its last try came to, while it is held."""
     alone: bool = False
     """Whether it must have the process for itself, because one died over it."""
     noted: bool = False
@@ -129,6 +132,21 @@ class Lane:
                     break
         self._ready.extendleft(reversed(passed))
         return list(batch)
+
+    @property
+    def held(self) -> int:
+        """How many messages wait beside a line that is held."""
+        return sum(len(held.items) for held in self._held.values())
+
+    def take_longest_held(self) -> tuple[list[InHand], float]:
+        """Give out all of the held line that has most, and until when it waits; none while one is out."""
+        if self._out or not self._held:
+            return [], 0.0
+        line = max(self._held, key=lambda found: len(self._held[found].items))
+        items, until = self.followers(line), self._held[line].until
+        self.remove(items)
+        self._out = items
+        return list(items), until
 
     def finish(self, back: Sequence[InHand] = (), held: Mapping[Line, float] | None = None) -> None:
         """Take a batch back: what is not finished, in its order, and which lines wait until when."""

@@ -20,6 +20,9 @@ from pillarbox.consumer.parked import PARKED, WAITING, Standing
 from pillarbox.consumer.transactions import DatabaseAway
 from pillarbox.consumer.turnstile import Turnstile
 from pillarbox.consumer.verdict import (
+    HANDLER_ASKED,
+    HANDLER_FAILED,
+    AskedToWait,
     End,
     Failed,
     Finish,
@@ -30,6 +33,7 @@ from pillarbox.consumer.verdict import (
     Return,
     Rules,
     Trial,
+    Untouched,
     Verdict,
     Wait,
     judge,
@@ -61,6 +65,8 @@ class Surroundings:
     """Set whenever a batch is over: there is room in the window, or nothing left."""
     moved: asyncio.Event
     """Set when something was put into the table that comes back by itself."""
+    crowded: Callable[[], bool]
+    """Whether held messages take up so much of the window that others have too little of it."""
 
 
 class LaneRunner:
@@ -80,13 +86,16 @@ class LaneRunner:
         around = self._around
         while not around.stopping.is_set():
             self.wake.clear()
-            batch = self.lane.take(around.now(), around.books.config.batch_size)
+            crowd, until = self.lane.take_longest_held() if around.crowded() else ([], 0.0)
+            batch = crowd or self.lane.take(around.now(), around.books.config.batch_size)
             if not batch:
-                await self._rest()
+                if not (self.lane.held and around.crowded()):
+                    await self._rest()
                 continue
             self._free.clear()
+            work = self._relieve(crowd, until) if crowd else self._do(batch)
             try:
-                self._task = group.create_task(self._do(batch), name="pillarbox-batch")
+                self._task = group.create_task(work, name="pillarbox-batch")
                 await asyncio.wait({self._task})
             finally:
                 if self.lane.at_work:
@@ -126,6 +135,21 @@ class LaneRunner:
             self._away(error)
             self.lane.finish(batch)
             await asyncio.sleep(PAUSE)
+
+    async def _relieve(self, items: Sequence[InHand], until: float) -> None:
+        """Move a held line to the table before its time: it has too much of the window in hand."""
+        head = items[0]
+        end = head.last or Untouched()
+        reason = HANDLER_ASKED if isinstance(end, AskedToWait) else HANDLER_FAILED
+        wait = Wait(max(until - self._around.now(), 0.0), reason)
+        try:
+            await self._put(items, self._standing(head, wait, end), end, "waiting")
+        except DatabaseAway as error:
+            self._away(error)
+            self.lane.finish(items, {head.line: until})
+            await asyncio.sleep(PAUSE)
+            return
+        self.lane.finish()
 
     async def _settle(self, batch: Sequence[InHand], ends: Ends) -> None:
         """Acknowledge what is finished; hold, move or take back the rest."""
@@ -176,8 +200,8 @@ class LaneRunner:
             rules=around.rules,
             chance=around.chance,
         )
-        if isinstance(verdict, Hold) and item.held_since is None:
-            item.held_since = now
+        if isinstance(verdict, Hold):
+            item.held_since, item.last = now if item.held_since is None else item.held_since, end
         if isinstance(verdict, Return):
             item.alone = item.alone or verdict.alone
         return verdict
@@ -233,16 +257,23 @@ class LaneRunner:
         alone = standing is not None and not standing.holds_key
         followers = [] if alone else self.lane.followers(item.line)
         items = [item] if alone else [item, *behind, *followers]
+        outcome: Outcome = "parked" if isinstance(verdict, GiveUp) else "waiting"
         try:
-            moved = await move(around.books, items, standing)
+            moved = await self._put(items, standing, end, outcome)
         except DatabaseAway as error:
             self._away(error)
             held[item.line] = around.now() + PAUSE
             return ()
-        if not moved:
-            return ()
-        self.lane.remove(followers)
-        outcome: Outcome = "parked" if isinstance(verdict, GiveUp) else "waiting"
+        return items if moved else ()
+
+    async def _put(
+        self, items: Sequence[InHand], standing: Standing | None, end: End, outcome: Outcome
+    ) -> bool:
+        """Put messages of a line into the table, acknowledge them, and tell; False if none went."""
+        around, item = self._around, items[0]
+        if not await move(around.books, items, standing):
+            return False
+        self.lane.remove(items)
         log.warning("message_set_aside", extra={**_described(item, end), "outcome": outcome})
         around.observer.ended(outcome, 1)
         if items[1:]:
@@ -250,7 +281,7 @@ class LaneRunner:
         await around.subscription.acknowledge([found.delivery for found in items])
         around.observer.acknowledged(len(items))
         around.moved.set()
-        return items
+        return True
 
     def _standing(self, item: InHand, verdict: Wait | GiveUp | Follow, end: End) -> Standing | None:
         """Say how a message stands in the table; None: behind the others of its key."""

@@ -101,6 +101,7 @@ class ConsumerLoop:
             stopping=self._stopping,
             settled=asyncio.Event(),
             moved=asyncio.Event(),
+            crowded=self._is_crowded,
         )
         self._chores = Chores(
             self._around,
@@ -253,6 +254,10 @@ class ConsumerLoop:
         if ignored:
             await self._subscription.acknowledge(ignored)
             self._observer.ended("ignored", len(ignored))
+
+    def _is_crowded(self) -> bool:
+        """Tell whether lines that wait have more than half of the window."""
+        return 2 * sum(runner.lane.held for runner in self._runners) > self._config.window
 
     def _is_idle(self) -> bool:
         return not any(len(runner.lane) for runner in self._runners)
