@@ -160,6 +160,25 @@ async def test_a_message_without_a_key_waits_alone(shop: Shop) -> None:
     assert await shop.count("inbox_parked", "holds_key = 0 AND due_at IS NOT NULL") == 1
 
 
+async def test_a_wait_beyond_all_times_is_the_handler_s_failure_and_no_end_of_the_loop(
+    shop: Shop,
+) -> None:
+    """No clock has such a time, and the loop ended over it."""
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        if ctx.envelope.event_id == "a":
+            raise Retry(after=timedelta.max)
+        await record(event, ctx)
+
+    shop.send("a", key="a")
+    shop.send("b", key="b")
+
+    await shop.loop(handler, replace(QUICK, max_attempts=2)).drain()
+
+    assert await shop.effects() == ["b"]
+    assert await shop.count("inbox_parked", "error_message LIKE '%Retry.after%366 days%'") == 1
+
+
 async def test_two_processes_bring_one_key_back_in_order(shop: Shop) -> None:
     async def wait(event: dict[str, Any], ctx: Context) -> None:
         raise Retry(after=timedelta(seconds=6))

@@ -1,8 +1,11 @@
 """What a handler may ask for instead of finishing: raised or returned, and no errors."""
 
 from datetime import timedelta
+from typing import Final
 
 from pillarbox.errors import InvalidConfig
+
+LONGEST_WAIT: Final = timedelta(days=366)
 
 
 class Signal(Exception):
@@ -17,11 +20,19 @@ class Retry(Signal):
     """Hand the message over again after this time; its key waits, and an attempt is counted.
 
     raise Retry(after=timedelta(seconds=30))
+
+    A year is the longest.
     """
 
     def __init__(self, after: timedelta, reason: str = "the handler asked to wait") -> None:
         if after < timedelta(0):
             raise InvalidConfig("Retry.after", "is negative", "pass a time from now on")
+        if after > LONGEST_WAIT:
+            raise InvalidConfig(
+                "Retry.after",
+                f"is longer than {LONGEST_WAIT.days} days",
+                "pass a shorter time, or park the message",
+            )
         super().__init__(reason)
         self.after = after
 
