@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from datetime import timedelta
 
 import nats
@@ -64,6 +64,28 @@ async def test_members_share_the_partitions_out(nats_server: Nats) -> None:
         return all(seen)
 
     await until(all_have_some, "every member has partitions", limit=30)
+    await group.close()
+
+
+async def test_a_consumer_that_fails_to_let_a_partition_go_hears_of_it(nats_server: Nats) -> None:
+    """The error died with a task that nobody awaited."""
+    group = Group(NatsSubscriptionRig(nats_server, partitions=16))
+
+    async def fail(partitions: Collection[str]) -> None:
+        raise ValueError(f"cannot finish with {len(partitions)}")
+
+    async def has_raised() -> bool:
+        try:
+            await member.subscription.receive(10)
+        except ValueError:
+            return True
+        return False
+
+    member = await group.join()
+    member.before_letting_go = fail
+    await group.join()
+
+    await until(has_raised, "it is raised where messages are received")
     await group.close()
 
 

@@ -79,6 +79,7 @@ class NatsSubscription:
         self._revoked: Revoked | None = None
         self._work: asyncio.Task[None] | None = None
         self._letting_go: set[asyncio.Task[None]] = set()
+        self._failure: Exception | None = None
         self._news = asyncio.Event()
         self._closing = False
 
@@ -105,6 +106,8 @@ class NatsSubscription:
         """Wait for messages, for a second at most."""
         if self._work is not None and self._work.done() and not self._closing:
             self._work.result()  # It never ends by itself, except with an error.
+        if self._failure is not None:
+            raise self._failure
         return await self._arrivals.take(most, _SILENCE)
 
     async def acknowledge(self, done: Sequence[Delivery]) -> None:
@@ -232,6 +235,8 @@ class NatsSubscription:
         try:
             if self._revoked is not None:
                 await self._revoked([name])
+        except Exception as error:  # noqa: BLE001 - it is raised where messages are received
+            self._failure = error
         finally:
             pinned = lane.pin is not None
             await self._line.answer(lane.give_up(), NAK)
