@@ -213,7 +213,7 @@ class Chores:
             around.moved.set()
 
     async def _do_one_task(self, tenant_id: str | None, due_by: datetime) -> bool | None:
-        async with self._around.turnstile.beside_others():
+        async with self._around.turnstile.for_long():
             return await self._tasks.look(tenant_id, due_by)
 
     async def _look_for_ever(
