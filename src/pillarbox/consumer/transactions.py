@@ -27,6 +27,8 @@ SessionFactory = async_sessionmaker[AsyncSession] | Callable[[], AsyncSession]
 # Lost connections, shutdown, no resources, a disk that fails, a standby, conflicts with others; a
 # transaction that the server ended since it was idle, or open, for too long.
 _AWAY: Final = ("08", "57P", "53", "58", "25006", "25P03", "25P04", "40001", "40P01", "55P03")
+# Not among them, since it may be a handler's statement that takes too long.
+_CANCELLED: Final = "57014"
 _AWAY_SQLITE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN",
                        "SQLITE_FULL", "SQLITE_PROTOCOL")  # fmt: skip
 
@@ -59,6 +61,13 @@ def is_away(error: BaseException) -> bool:
     if isinstance(name, str):
         return name.startswith(_AWAY_SQLITE)
     return error.connection_invalidated or not _has_words_of_sqlite(original)
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Tell whether the server ended a statement: it ran out of its time, or somebody cancelled it."""
+    original = error.orig if isinstance(error, DBAPIError) else None
+    state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+    return state == _CANCELLED
 
 
 def _has_words_of_sqlite(original: BaseException | None) -> bool:
@@ -103,7 +112,8 @@ class Transactions:
                         _refuse_ended(transaction.is_active)
                         session.info[_OWNED] = False
         except Exception as error:
-            if is_away(error):
+            # A handler's own errors end in its savepoint, or are wrapped: this is a statement of ours.
+            if is_away(error) or _is_cancelled(error):
                 raise DatabaseAway(error) from error
             raise
 
