@@ -12,6 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka import admin as untyped_admin
 
 from pillarbox.bus.kafka import KafkaMessageBus
+from pillarbox.bus.kafka.login import Login
 from pillarbox.bus.kafka.subscription import KafkaSubscription
 from pillarbox.bus.kafka.subscription_poller import BATCH, Poller
 from pillarbox.bus.kafka.subscription_settings import consumer_settings
@@ -19,7 +20,7 @@ from pillarbox.bus.subscription import nothing_waits
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Kafka
 from pillarbox.testing import message
-from pillarbox.testing.subscription.case import PATIENCE, Group, Member, numbers
+from pillarbox.testing.subscription.case import PATIENCE, Group, Member, new_request, numbers
 from tests.bus.subscription_rig_kafka import SESSION, KafkaSubscriptionRig
 from tests.support.waiting import until
 
@@ -285,3 +286,43 @@ def test_a_member_has_the_settings_of_security_and_none_of_a_producer() -> None:
     assert made["group.id"] == "payments"
     assert made["enable.auto.commit"] is False
     assert "linger.ms" not in made
+
+
+class HeldClient:
+    """A consumer of two partitions that notes what it is told, and gives nothing."""
+
+    def __init__(self, room: threading.Event) -> None:
+        self._room, self.paused = room, set[int]()
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused |= {place.partition for place in places}
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused -= {place.partition for place in places}
+
+    def poll(self, _: float) -> None:
+        self._room.set()
+
+
+async def test_a_partition_that_was_halted_stays_so_when_there_is_room_again(
+    kafka_server: Kafka,
+) -> None:
+    subscription = kafka(kafka_server).subscribe(new_request())
+    assert isinstance(subscription, KafkaSubscription)
+    settings = {"bootstrap.servers": kafka_server.bootstrap, "group.id": "held"}
+    poller = Poller(settings, ["orders"], Login(None), subscription)
+    client = poller._consumer = HeldClient(poller._room)
+    poller.halt({("orders", 1)})
+    poller._run_errands()
+
+    poller.want(more=False)
+    poller._hold_still()
+    halted = set(client.paused)
+    poller.let_on({("orders", 1)})
+    poller._run_errands()
+
+    assert halted == {1}
+    assert client.paused == set()

@@ -217,16 +217,14 @@ class KafkaSubscription:
         far = [share.place for share in self._shares.values() if share.ahead() >= FURTHEST]
         if far and self._poller is not None and not self._closing:
             self._stopped.update(far)
-            places = [TopicPartition(*place) for place in far]
-            self._poller.run(lambda consumer: consumer.pause(places))
+            self._poller.halt(far)
 
     def _let_on(self) -> None:
         """Let partitions go on whose committed position has followed."""
         near = [p for p in self._stopped if self._shares[p].ahead() < FURTHEST // 2]
         if near and self._poller is not None and not self._closing:
             self._stopped.difference_update(near)
-            places = [TopicPartition(*place) for place in near]
-            self._poller.run(lambda consumer: consumer.resume(places))
+            self._poller.let_on(near)
 
     def _commit_soon(self, seconds: float) -> None:
         if self._timer is None and not self._committing and not self._closing:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -75,6 +75,7 @@ class Poller:
         self._room.set()
         self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
         self._unseen: set[Place] = set()
+        self._halted: set[Place] = set()
         self._renew = False
         self._errors: set[str] = set()
         interval = float(str(settings.get("max.poll.interval.ms", 300 * _SECOND)))
@@ -105,6 +106,24 @@ class Poller:
     def run(self, errand: Errand) -> None:
         """Have something done with the consumer, soon."""
         self._errands.put(errand)
+
+    def halt(self, places: Collection[Place]) -> None:
+        """Ask for nothing of these partitions until they are let on; they stay ours."""
+
+        def halt(consumer: Any) -> None:
+            self._halted.update(places)
+            consumer.pause([TopicPartition(*place) for place in places])
+
+        self.run(halt)
+
+    def let_on(self, places: Collection[Place]) -> None:
+        """Ask again for messages of partitions that were halted."""
+
+        def let_on(consumer: Any) -> None:
+            self._halted.difference_update(places)
+            consumer.resume([TopicPartition(*place) for place in places])
+
+        self.run(let_on)
 
     def commit(self, positions: Sequence[TopicPartition]) -> None:
         """Commit positions; the listener hears what became of them."""
@@ -188,14 +207,16 @@ class Poller:
         return [first, *self._consumer.consume(BATCH - 1, 0)]
 
     def _hold_still(self) -> None:
-        """Keep on asking with every partition paused, until there is room."""
+        """Keep on asking with every partition paused, until there is room; the halted stay so."""
         while not self._room.is_set():
             self._run_errands()
             self._consumer.pause(self._consumer.assignment())
             message = self._consumer.poll(_TURN)
             if message is not None:
                 self._hand_over([message])
-        self._consumer.resume(self._consumer.assignment())
+        self._consumer.resume(
+            [p for p in self._consumer.assignment() if (p.topic, p.partition) not in self._halted]
+        )
 
     def _hand_over(self, messages: Sequence[Message]) -> None:
         good, ends = [], {}
@@ -226,7 +247,9 @@ class Poller:
         }
 
     def _on_assign(self, _: Any, places: list[TopicPartition]) -> None:
-        self._unseen.update((place.topic, place.partition) for place in places)
+        new = {(place.topic, place.partition) for place in places}
+        self._unseen |= new
+        self._halted -= new  # the client asks for all that it is assigned anew
         self._tell(self._to.assigned, places)
 
     def _on_revoke(self, consumer: Any, places: list[TopicPartition]) -> None:
