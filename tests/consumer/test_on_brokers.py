@@ -1,7 +1,9 @@
 """Consumers on the real brokers: what a broker gives again is known, whoever had it before."""
 
 import asyncio
+import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,12 +17,15 @@ from pillarbox.testing import RawMessage, SubscriptionRig
 from pillarbox.testing.subscription.case import new_request
 from pillarbox.testing.subscription.powers import raw_publishing
 from tests.bus.subscription_rigs import RIGS
-from tests.consumer.rig import QUICK, Counting, Shop, record
+from tests.consumer.bad_messages import BAD, incoming
+from tests.consumer.rig import QUICK, Counting, Effect, Shop, record
 from tests.support.database import on
 from tests.support.waiting import until
 
 pytestmark = on("postgres18+psycopg")
 LIMIT = 60.0
+NUMBER = "x-number"
+MOST_BYTES = 900_000
 
 
 @pytest.fixture(params=RIGS)
@@ -43,6 +48,7 @@ def loop_of(
     """One more process of a consumer."""
     routes = Routes()
     routes.add("OrderCreated", record)
+    routes.add("OrderPaid", record)
     config = replace(QUICK, lanes=1, batch_size=batch)
     subscription = broker.subscription(request)
     return ConsumerLoop(
@@ -76,6 +82,64 @@ async def test_what_cannot_be_read_is_parked_though_the_consumer_begins_anew_at_
         await end_at_the_first_acknowledgement(loop_of(shop, broker, request_, seen, batch=1), seen)
 
     assert set(await bodies_parked(shop)) == bodies
+
+
+async def test_every_line_of_bad_input_is_accounted_for_though_the_consumer_begins_anew(
+    shop: Shop, broker: SubscriptionRig, request_: SubscriptionRequest
+) -> None:
+    sent = dict(enumerate(raw_input(broker.name)))
+    half, seen = len(sent) // 2, Counting()
+    await raw_publishing(broker).publish_raw(request_.topics[0], list(sent.values()))
+
+    first = loop_of(shop, broker, request_, seen, batch=10)
+    seen.at["acknowledged"] = lambda: first.stop() if handled(seen) >= half else None
+    async with asyncio.timeout(LIMIT):
+        await first.run_forever()
+
+    async def all_ended() -> bool:
+        return await numbers_found(shop) >= sent.keys()
+
+    async with shop.running(loop_of(shop, broker, request_, Counting(), batch=10)):
+        await until(all_ended, "every message is parked or in effect", LIMIT)
+
+
+def handled(seen: Counting) -> int:
+    return sum(seen.outcomes.values())
+
+
+def raw_input(broker: str) -> Iterator[RawMessage]:
+    """Yield the bad messages, numbered, as far as the broker takes them from a stranger."""
+    number = 0
+    for _, _, changes in BAD:
+        bad = incoming(**changes)
+        told = {**bad.headers, NUMBER: str(number)}
+        if told.get("ce_id") == "1":
+            told["ce_id"] = f"{NUMBER}{number}"
+        if bad.content_type is not None:
+            told["content-type"] = bad.content_type
+        headers = {name: value.encode(errors="surrogatepass") for name, value in told.items()}
+        split = broker == "nats" and any(b"\n" in value for value in headers.values())
+        if len(bad.body or b"") <= MOST_BYTES and not split:
+            body = b'{"n":%d}' % number if bad.body == b'{"n":1}' else bad.body
+            key = None if bad.key is None else bad.key.encode(errors="surrogatepass")
+            yield RawMessage(body, key, headers)
+            number += 1
+
+
+async def numbers_found(shop: Shop) -> set[int]:
+    """Return the numbers of messages that are in the table, or were readable and took effect."""
+    columns = inbox_parked.c
+    async with shop.database.engine.connect() as connection:
+        rows = (await connection.execute(select(columns.headers, columns.body))).all()
+        effects = (await connection.scalars(select(Effect.n))).all()
+    parked = {number_of(row.headers, row.body) for row in rows}
+    return {int(found) for found in (*parked, *effects) if found is not None}
+
+
+def number_of(headers: dict[str, str], body: bytes | None) -> str | None:
+    """Return a message's number; some clients hand out all headers or none, then its body has it."""
+    plain = re.fullmatch(rb'{"n":(\d+)}', body or b"")
+    return headers.get(NUMBER, plain[1].decode() if plain else None)
 
 
 async def test_equal_messages_that_cannot_be_read_leave_a_row_that_says_what_they_say(

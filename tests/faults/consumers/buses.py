@@ -15,14 +15,20 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "pulsar": {},
     "redis": {"member_timeout": _MEMBER},
 }
+# With other brokers the above is all: NATS waits for three seconds, RabbitMQ as its server is told.
+_HURRIED: Final[dict[str, dict[str, Any]]] = {
+    "kafka": {"settings": {**_OPTIONS["kafka"]["settings"], "max.poll.interval.ms": 6_000}},
+}
 
 
-def drill_bus(url: str, admin: str = "", *, patient: bool = False) -> Any:
+def drill_bus(url: str, admin: str = "", *, patient: bool = False, hurried: bool = False) -> Any:
     """Make the bus of a member or of a publisher; `admin` is the address of Pulsar's interface.
 
-    A patient one has the broker wait for slow members as long as it does by itself.
+    A patient one has the broker wait for slow members as long as it does by itself, a hurried one
+    as short as it can.
     """
-    chosen = {} if patient else _OPTIONS[url.partition("://")[0]]
+    kind = url.partition("://")[0]
+    chosen = {} if patient else _HURRIED.get(kind, _OPTIONS[kind]) if hurried else _OPTIONS[kind]
     options = {"partitions": PARTITIONS, **chosen}
     if admin:
         options["admin_url"] = admin

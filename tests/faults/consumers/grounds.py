@@ -135,7 +135,8 @@ _SERVERS: Final[Mapping[str, Callable[[], Server]]] = {
     "kafka": lambda: Kafka(settings={"group.min.session.timeout.ms": 1_000}),
     "nats": Nats,
     "pulsar": _pulsar,
-    "rabbitmq": RabbitMq,
+    # Whoever has a message for longer loses its channel, with the next look a minute later.
+    "rabbitmq": lambda: RabbitMq(settings={"consumer_timeout": 20_000}),
     "redis": Redis,
 }
 BROKERS: Final = tuple(_SERVERS)

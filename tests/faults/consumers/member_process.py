@@ -97,7 +97,7 @@ async def run(options: argparse.Namespace, trace: Trace) -> None:
     """Consume until SIGTERM."""
     point = FailPoint.parse(options.fail_point, POINTS | FREEZING) if options.fail_point else None
     saboteur = Saboteur(trace, point, signal.Signals[options.signal])
-    bus = drill_bus(options.bus, options.admin, patient=options.patient)
+    bus = drill_bus(options.bus, options.admin, patient=options.patient, hurried=options.hurried)
     box = Pillarbox(options.database, bus, service="bank")
     saboteur.watch(box.engine)
     consumers = [
@@ -137,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fail-point", help=f"NAME:N[:SECONDS], one of {', '.join(POINTS)}")
     parser.add_argument("--signal", default="SIGKILL")
     parser.add_argument("--patient", type=int, default=0, help="let slow members be")
+    parser.add_argument("--hurried", type=int, default=0, help="let slow members be missed soon")
     parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--hold-limit", type=float, default=1.0)
     parser.add_argument("--flaky", type=int, default=0, help="every so many fail at first")
