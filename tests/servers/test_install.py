@@ -62,6 +62,50 @@ def test_a_missing_server_is_named_with_what_to_type(
     assert remedy in reason
 
 
+@pytest.mark.parametrize(
+    ("platform", "user", "reason"),
+    [
+        ("darwin", 0, "network namespaces need Linux; run it there"),
+        ("linux", 1000, "network namespaces need root; run as root"),
+        ("linux", 0, "ip is not installed; run `make servers`"),
+    ],
+)
+def test_a_network_is_refused_with_what_it_needs(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, platform: str, user: int, reason: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+
+    assert str(available("network")).startswith(reason)
+
+
+def test_a_machine_that_makes_no_namespaces_has_no_network(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for name in ("ip", "nsenter"):
+        program(bare, name, "#!/bin/sh\nexit 0\n")
+    program(bare, "unshare", "#!/bin/sh\necho Operation not permitted\nexit 1\n")
+    assert "no network namespace" in str(available("network"))
+
+    program(bare, "unshare", "#!/bin/sh\nexit 0\n")
+    assert available("network") is None
+
+
+def test_the_installer_leaves_out_a_network_that_no_package_would_bring(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    said: list[str] = []
+
+    problems = install.Installation(say=said.append).run()
+
+    assert "network" not in problems
+    assert "network: left out: network namespaces need root" in said
+
+
 def test_a_nats_server_that_is_too_old_does_not_count(bare: Path) -> None:
     program(bare, "nats-server", "#!/bin/sh\necho nats-server: v2.9.10\n")
     assert available("nats") is not None
@@ -106,6 +150,7 @@ def test_the_installer_fetches_the_lists_once_and_reports_what_apt_says(
 ) -> None:
     program(bare, "apt-get", f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\necho no space\nexit 100\n')
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(debian, "_POLICY", tmp_path / "policy")
 
     problems = install.Installation(say=lambda _: None).run()
@@ -113,6 +158,7 @@ def test_the_installer_fetches_the_lists_once_and_reports_what_apt_says(
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked.count("update -q") == 1
     assert "install -q -y --no-install-recommends redis-server" in asked
+    assert "install -q -y --no-install-recommends iproute2" in asked
     assert "apt-get failed: no space" in problems["redis"]
     assert not (tmp_path / "policy").exists()
 

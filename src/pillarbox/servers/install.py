@@ -9,7 +9,7 @@ from typing import Final
 from pillarbox.servers import debian, maven
 from pillarbox.servers.debian import Package
 from pillarbox.servers.errors import ServerUnavailable
-from pillarbox.servers.locate import LOCATORS, available, find_java
+from pillarbox.servers.locate import LOCATORS, available, find_java, network_refused
 
 Say = Callable[[str], None]
 
@@ -18,6 +18,7 @@ _PACKAGES: Final = {
     "rabbitmq": Package("rabbitmq-server", brew="rabbitmq"),
     "pgbouncer": Package("pgbouncer", brew="pgbouncer"),
     "postgres15": Package("postgresql-15", brew="postgresql@15"),
+    "network": Package("iproute2", brew="iproute2mac"),
 }
 _JAVA: Final = Package("default-jre-headless", brew="openjdk")
 _MAVEN: Final = Package("maven", brew="maven")
@@ -33,11 +34,15 @@ class Installation:
 
     def run(self) -> dict[str, str]:
         """Install what is missing; return the problem of each thing that still is."""
-        for name in LOCATORS:
+        refused = network_refused()
+        wanted = [name for name in LOCATORS if name != "network" or refused is None]
+        for name in wanted:
             if name in _PACKAGES and available(name) is not None:
                 self._package(name, _PACKAGES[name])
         self._downloads()
-        for name in LOCATORS:
+        if refused is not None:
+            self.say(f"network: left out: {refused.problem}")
+        for name in wanted:
             reason = available(name)
             if reason is None:
                 self.say(f"{name}: ready")

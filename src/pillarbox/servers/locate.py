@@ -5,8 +5,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -127,6 +128,38 @@ def find_pulsar() -> Path:
     return _downloaded("pulsar", f"Pulsar {PULSAR_VERSION}", pulsar_home() / "lib")
 
 
+def find_network() -> Path:
+    """Return `ip`, where this process may make network namespaces with it."""
+    refused = network_refused()
+    if refused is not None:
+        raise refused
+    program = find_network_tool("ip")
+    # In a namespace that ends at once: rights and the kernel's modules are seen by trying.
+    tried: list[str | Path] = [find_network_tool("unshare"), "--net", program, "-batch", "-"]
+    done = _done(tried, given="link add inner type bridge\nlink add outer type veth\n")
+    find_network_tool("nsenter")
+    if done is None or done.returncode != 0:
+        problem = "no network namespace with a bridge and a veth can be made here"
+        raise ServerUnavailable("network", problem, "allow CAP_SYS_ADMIN and CAP_NET_ADMIN")
+    return program
+
+
+def find_network_tool(name: str) -> Path:
+    """Return `ip`, or one of the programs that come with every Linux."""
+    return _program("network", name)
+
+
+def network_refused() -> ServerUnavailable | None:
+    """Say why no package can give this process network namespaces; None when one could."""
+    if sys.platform != "linux":
+        problem, remedy = "network namespaces need Linux", "run it there"
+    elif os.geteuid() != 0:
+        problem, remedy = "network namespaces need root", "run as root"
+    else:
+        return None
+    return ServerUnavailable("network", problem, remedy)
+
+
 LOCATORS: Final[Mapping[str, Callable[[], Path]]] = MappingProxyType(
     {
         "postgres18": partial(find_postgres, 18),
@@ -138,6 +171,7 @@ LOCATORS: Final[Mapping[str, Callable[[], Path]]] = MappingProxyType(
         "pgbouncer": find_pgbouncer,
         "kafka": find_kafka,
         "pulsar": find_pulsar,
+        "network": find_network,
     }
 )
 
@@ -184,9 +218,17 @@ def _downloaded(server: str, title: str, jars: Path) -> Path:
 
 
 def _answer(program: Path, question: str = "--version") -> str:
+    done = _done([program, question])
+    return "" if done is None else done.stdout
+
+
+def _done(
+    command: Sequence[str | Path], given: str = ""
+) -> subprocess.CompletedProcess[str] | None:
     try:
-        asked = subprocess.run(
-            [program, question],
+        return subprocess.run(
+            command,
+            input=given,
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -194,5 +236,4 @@ def _answer(program: Path, question: str = "--version") -> str:
             timeout=_ASK_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return asked.stdout
+        return None
