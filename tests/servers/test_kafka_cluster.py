@@ -1,11 +1,14 @@
-"""Three nodes of Kafka keep what they have acknowledged when one is lost."""
+"""Three nodes of Kafka keep what two of them have acknowledged when one is lost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from pillarbox.servers import Kafka
 from pillarbox.servers.kafka_cluster import KafkaCluster
+from pillarbox.servers.network import Network
+from tests.support.processes import until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 kafka_admin = pytest.importorskip("confluent_kafka.admin")
@@ -20,7 +23,12 @@ def cluster() -> Iterator[KafkaCluster]:
 
 
 def leader_of(cluster: KafkaCluster, topic: str) -> int:
-    admin = kafka_admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return leader_seen_by(cluster.nodes, topic)
+
+
+def leader_seen_by(nodes: Sequence[Kafka], topic: str) -> int:
+    servers = ",".join(node.bootstrap for node in nodes)
+    admin = kafka_admin.AdminClient({"bootstrap.servers": servers})
     return int(admin.list_topics(topic, 20).topics[topic].partitions[0].leader)
 
 
@@ -49,3 +57,50 @@ def test_another_node_leads_and_has_the_message_when_the_leader_is_killed(
 
     cluster.restart()
     assert all(node.running for node in cluster.nodes)
+
+
+def produced(node: Kafka, topic: str, value: bytes, **settings: Any) -> list[Any]:
+    """Send one message to a node that leads the topic, or believes to; return the answers."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap, **settings})
+    answers: list[Any] = []
+    producer.produce(topic, value, on_delivery=lambda error, _: answers.append(error))
+    producer.flush(30)
+    return answers
+
+
+def stored(cluster: KafkaCluster, topic: str) -> list[bytes]:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "reader"}
+    )
+    place = confluent_kafka.TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(place, timeout=30)
+    consumer.assign([place])
+    found = consumer.consume(end, timeout=30)
+    consumer.close()
+    return [message.value() for message in found]
+
+
+@pytest.mark.servers("network")
+def test_what_a_leader_has_taken_while_it_was_cut_off_is_gone_when_it_is_healed() -> None:
+    with Network(3) as network, KafkaCluster(network=network) as cluster:
+        admin = kafka_admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([kafka_admin.NewTopic("cut", 1, 3)])["cut"].result(20)
+        assert produced(cluster.nodes[0], "cut", b"before", acks="all") == [None]
+        number = leader_of(cluster, "cut")
+        cut_off, place = cluster.node(number), network.places[number - 1]
+        others = [node for node in cluster.nodes if node is not cut_off]
+
+        network.cut(place)
+        # Each only asks the node that it is told of, so that both are believed.
+        alone = produced(cut_off, "cut", b"alone", acks=1)
+        together = produced(
+            cut_off, "cut", b"waits for two", acks="all", **{"message.timeout.ms": 5_000}
+        )
+        until(lambda: leader_seen_by(others, "cut") != number, "another leader", 60)
+        after = produced(others[0], "cut", b"after", acks="all")
+        network.heal(place)
+        until(lambda: leader_seen_by([cut_off], "cut") != number, "it has heard", 60)
+
+        assert alone == after == [None]
+        assert [error.name() for error in together] == ["_MSG_TIMED_OUT"]
+        assert stored(cluster, "cut") == [b"before", b"after"]

@@ -42,6 +42,7 @@ class Kafka(Broker):
     port_names = ("client", "controller", "inner")
     ready_seconds = 90.0
     stop_seconds = 30.0
+    host = LOOPBACK
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Kafka(Broker):
     @property
     def bootstrap(self) -> str:
         """The `bootstrap.servers` of Kafka's own clients."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def inner(self) -> str:
@@ -174,7 +175,8 @@ class Kafka(Broker):
     def _probe(self) -> str | None:
         if _READY not in self._output():
             return None
-        answer = ask(int(self.inner.rpartition(":")[2]), _metadata_request(), _whole_response)
+        host, _, port = self.inner.rpartition(":")
+        answer = ask(int(port), _metadata_request(), _whole_response, host=host)
         return KAFKA_VERSION if self._cluster.encode() in answer else None
 
 

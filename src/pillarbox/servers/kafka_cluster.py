@@ -3,10 +3,13 @@
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from pillarbox.servers.custody import Command
 from pillarbox.servers.kafka import Kafka, cluster_id
+from pillarbox.servers.network import Network, Place
 from pillarbox.servers.ports import LOOPBACK, free_ports
 
 _NODES: Final = 3
@@ -16,27 +19,31 @@ class KafkaCluster:
     """Three Kafka nodes, each broker and controller; two of them must have what is acknowledged.
 
     Each node is a server by itself, to be killed, frozen and restarted; what is said to the cluster
-    is said to all of them. Settings are those of `server.properties` and win over ours.
+    is said to all of them. Settings are those of `server.properties` and win over ours. In a `Network`
+    that is started, with a place for each, nodes talk to one another over the links that can be cut, and
+    clients reach each node all the same.
     """
 
     name = "kafka"
 
     def __init__(
-        self, *, settings: Mapping[str, str | float] | None = None, memory: str = "384m"
+        self,
+        *,
+        settings: Mapping[str, str | float] | None = None,
+        memory: str = "384m",
+        network: Network | None = None,
     ) -> None:
         numbers = range(1, _NODES + 1)
-        ports = free_ports([f"{name}-{each}" for each in numbers for name in Kafka.port_names])
-        voters = ",".join(f"{each}@{LOOPBACK}:{ports[f'controller-{each}']}" for each in numbers)
-        shared = {**_copies(), "controller.quorum.voters": voters, **(settings or {})}
+        places = [None] * _NODES if network is None else network.places
+        chosen = free_ports([f"{name}-{each}" for each in numbers for name in Kafka.port_names])
+        ports = [{name: chosen[f"{name}-{each}"] for name in Kafka.port_names} for each in numbers]
+        grounds = [*map(_Ground, numbers, ports, places)]
+        voters = ",".join(ground.voter for ground in grounds)
+        shared = {**_copies(), "controller.quorum.voters": voters}
         name = cluster_id(secrets.token_bytes(16))
         self.nodes: Sequence[Kafka] = [
-            _Node(
-                {**shared, "node.id": each},
-                memory,
-                {port: ports[f"{port}-{each}"] for port in Kafka.port_names},
-                name,
-            )
-            for each in numbers
+            _Node(ground, {**ground.settings(), **shared, **(settings or {})}, memory, name)
+            for ground in grounds
         ]
 
     @property
@@ -99,20 +106,63 @@ class KafkaCluster:
                 told.result()
 
 
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """Where a node stands: its ports are known to the others before it starts."""
+
+    number: int
+    ports: Mapping[str, int]
+    place: Place | None
+
+    @property
+    def host(self) -> str:
+        """The address that clients come to."""
+        return LOOPBACK if self.place is None else self.place.outer
+
+    @property
+    def voter(self) -> str:
+        """How the others know its controller."""
+        return f"{self.number}@{self._controller}"
+
+    def settings(self) -> dict[str, str | float]:
+        """Return what differs from a node that is alone."""
+        if self.place is None:
+            return {"node.id": self.number}
+        clients = f"PLAINTEXT://{self.host}:{self.ports['client']}"
+        nodes = f"NODES://{self.place.inner}:{self.ports['inner']}"
+        return {
+            "node.id": self.number,
+            "listeners": f"{clients},{nodes},CONTROLLER://{self._controller}",
+            "advertised.listeners": f"{clients},{nodes}",
+            "inter.broker.listener.name": "NODES",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "NODES", "CONTROLLER")
+            ),
+        }
+
+    @property
+    def _controller(self) -> str:
+        host = LOOPBACK if self.place is None else self.place.inner
+        return f"{host}:{self.ports['controller']}"
+
+
 class _Node(Kafka):
-    """One of several nodes: its ports are known to the others before it starts."""
+    """One of several nodes."""
 
     def __init__(
-        self,
-        settings: Mapping[str, str | float],
-        memory: str,
-        ports: Mapping[str, int],
-        cluster: str,
+        self, ground: _Ground, settings: Mapping[str, str | float], memory: str, cluster: str
     ) -> None:
         super().__init__(settings=settings, memory=memory)
-        self._fixed_ports = dict(ports)
-        self._ports = dict(ports)
+        self.host = ground.host
+        self._place = ground.place
+        self._fixed_ports = dict(ground.ports)
+        self._ports = dict(ground.ports)
         self._cluster = cluster
+
+    def _command(self) -> Command:
+        alone = super()._command()
+        enter = () if self._place is None else self._place.enter
+        return Command((*enter, *alone.argv), alone.env)
 
 
 def _copies() -> dict[str, str | float]:

@@ -17,13 +17,14 @@ def ask(
     question: bytes,
     complete: Callable[[bytes], bool],
     *,
+    host: str = LOOPBACK,
     tls: TlsFiles | None = None,
 ) -> bytes:
-    """Send bytes to a loopback port and return the answer once it is complete.
+    """Send bytes to a port and return the answer once it is complete.
 
     Raises `OSError` when nobody answers in time, or with another certificate than that of `tls`.
     """
-    with socket.create_connection((LOOPBACK, port), timeout=_SECONDS) as connection:
+    with socket.create_connection((host, port), timeout=_SECONDS) as connection:
         if tls is None:
             return _answer(connection, question, complete)
         with tls.checking().wrap_socket(connection) as wrapped:
