@@ -25,6 +25,12 @@ def flows_on(rig: Rig, more: int = 100) -> None:
     rig.until(lambda: rig.sent() > before + more, "events flow", REST_SECONDS)
 
 
+def catches_up(rig: Rig) -> None:
+    """Wait until all is delivered that is there now."""
+    last = int(rig.ask("SELECT coalesce(max(seq), 0) FROM outbox"))
+    rig.until(lambda: rig.waiting(up_to=last) == 0, "what was there is delivered", REST_SECONDS)
+
+
 def passes(rigs: Sequence[Rig], seconds: float) -> list[int]:
     """Wait out an outage; return the most memory that a projector of each rig took meanwhile."""
     end, most = time.monotonic() + seconds, [0] * len(rigs)

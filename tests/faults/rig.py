@@ -37,7 +37,9 @@ _OPEN: Final = """
 _LEASES: Final = """
     SELECT count(*) FROM outbox_lease l JOIN audit_member m ON m.member = l.member_id
     WHERE m.projector = %s"""
-_WAITING: Final = "SELECT count(*) FROM outbox WHERE status NOT IN ('SENT', 'DEAD')"
+_WAITING: Final = """
+    SELECT count(*) FROM outbox
+    WHERE status NOT IN ('SENT', 'DEAD') AND seq <= coalesce(%s, seq)"""
 _TROUBLED: Final = "SELECT count(*) FROM outbox WHERE status IN ('FAILED', 'DEAD')"
 _ATTEMPTS: Final = "SELECT coalesce(sum(retry_count), 0) FROM outbox"
 
@@ -111,8 +113,9 @@ class Rig:
     def leases(self, projector: Process) -> int:
         return int(self.ask(_LEASES, projector.name))
 
-    def waiting(self) -> int:
-        return int(self.ask(_WAITING))
+    def waiting(self, up_to: int | None = None) -> int:
+        """Count what is not delivered; up to a place in the outbox, if one is given."""
+        return int(self.ask(_WAITING, up_to))
 
     def troubled(self) -> int:
         return int(self.ask(_TROUBLED))

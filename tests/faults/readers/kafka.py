@@ -1,14 +1,17 @@
 """Kafka's log: all partitions of all topics, by a consumer without a group's offsets."""
 
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 from uuid import uuid4
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, TopicPartition
 
 from tests.faults.readers.message import WAIT_SECONDS, Message
 
 _BATCH: Final = 500
+_MOVING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE")
+_AGAIN_SECONDS: Final = 0.2
 
 
 def read(bootstrap: str) -> Iterator[Message]:
@@ -37,7 +40,7 @@ def _partitions(consumer: Any) -> Iterator[tuple[str, int]]:
 
 def _read_partition(consumer: Any, topic: str, number: int) -> Iterator[Message]:
     place = TopicPartition(topic, number)
-    first, end = consumer.get_watermark_offsets(place, timeout=WAIT_SECONDS)
+    first, end = _ends(consumer, place)
     if first == end:
         return
     consumer.assign([TopicPartition(topic, number, first)])
@@ -53,6 +56,20 @@ def _read_partition(consumer: Any, topic: str, number: int) -> Iterator[Message]
             yield _message(message)
         reached = found[-1].offset() + 1
     consumer.unassign()
+
+
+def _ends(consumer: Any, place: TopicPartition) -> tuple[int, int]:
+    """Ask for the first and the last place, again while another node is about to lead."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            first, end = consumer.get_watermark_offsets(place, timeout=WAIT_SECONDS)
+        except KafkaException as error:
+            if error.args[0].name() not in _MOVING or time.monotonic() > limit:
+                raise
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            return first, end
 
 
 def _message(message: Any) -> Message:
