@@ -1,5 +1,6 @@
 """Database addresses: one spelling for people, the right driver for each use."""
 
+import asyncio
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, event, make_url
@@ -50,6 +51,7 @@ def make_engine(url: str | URL) -> AsyncEngine:
     if engine.dialect.name == "sqlite":
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_immediate)
+        event.listen(engine.sync_engine, "invalidate", _give_up_lock)
     return engine
 
 
@@ -58,6 +60,18 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
     connection.isolation_level = None  # SQLAlchemy begins, not the driver
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA busy_timeout = 10000")
+
+
+def _give_up_lock(connection: Any, record: object, error: object) -> None:
+    """Roll back before a connection is thrown away, because a call on it was cancelled.
+
+    SQLite keeps a connection alive, and the write lock with it, as long as a cursor has rows that
+    nobody has read: until that cursor is collected as garbage. The rollback is not waited for: it
+    is queued before the close, and whoever is cancelled again must not leave out the close.
+    """
+    del record, error
+    rolled_back = asyncio.ensure_future(connection.driver_connection.rollback())
+    rolled_back.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _begin_immediate(connection: Connection) -> None:
