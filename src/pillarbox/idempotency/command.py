@@ -84,6 +84,11 @@ class Command:
             self._claimed = seen
         return self._decide(seen)
 
+    def ended(self) -> None:
+        """Tell the store that the transaction is over."""
+        if self.bid is not None:
+            self.store.ended(self.bid)
+
     def _decide(self, seen: Sighting) -> Decision:
         self.decision = decide(seen, self.fingerprint, self.store.settings)
         return self.decision
@@ -123,6 +128,14 @@ async def opened(
         yield command
     finally:
         if command.owner.is_open:
-            await asyncio.shield(asyncio.ensure_future(greenlet_spawn(command.owner.close)))
-        if command.bid is not None:
-            store.ended(command.bid)
+            # Whoever is cancelled a second time does not wait for it; the key is free at its end.
+            await asyncio.shield(asyncio.ensure_future(_closed(command)))
+        else:
+            command.ended()
+
+
+async def _closed(command: Command) -> None:
+    try:
+        await greenlet_spawn(command.owner.close)
+    finally:
+        command.ended()

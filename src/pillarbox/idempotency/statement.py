@@ -41,14 +41,15 @@ class CompiledOnce:
         cursor = connection.connection.cursor()
         try:
             cursor.execute(text, given)
-            return Found(cursor.rowcount, cursor.fetchone() if cursor.description else None)
+            found = Found(cursor.rowcount, cursor.fetchone() if cursor.description else None)
         except connection.dialect.loaded_dbapi.Error as error:
             raise _wrapped(connection, text, error, cursor) from error
         except BaseException:
-            connection.invalidate()  # cancelled in the middle: its answer would meet the next one
+            # Cancelled in the middle: its answer would meet the next one. The cursor goes with it.
+            connection.invalidate()
             raise
-        finally:
-            cursor.close()
+        cursor.close()
+        return found
 
     def _compile(self, connection: Connection) -> _Text:
         compiled: Any = self._statement.compile(dialect=connection.dialect)
@@ -62,6 +63,8 @@ def _wrapped(connection: Connection, text: str, error: Any, cursor: Any) -> Base
     is_lost = dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
     if is_lost:
         connection.invalidate(error)
+    else:
+        cursor.close()
     found: BaseException = DBAPIError.instance(
         text,
         None,
