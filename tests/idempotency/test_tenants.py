@@ -13,6 +13,8 @@ from sqlalchemy.exc import IntegrityError
 
 from pillarbox import Pillarbox, SQLAlchemyUnitOfWork, tenant
 from pillarbox.idempotency.cleanup import Cleanup
+from pillarbox.idempotency.middleware import IdempotencyMiddleware
+from pillarbox.tenancy import Tenancy
 from tests.tenancy.conftest import wall, walls
 from tests.tenancy.shop import Customer
 from tests.tenancy.wall import Wall, behind
@@ -65,7 +67,7 @@ class TenantShop:
 
 @pytest.fixture
 def shop(wall: Wall) -> TenantShop:
-    wall.admin.execute("DELETE FROM idempotency")
+    wall.admin.execute("DELETE FROM idempotency; DELETE FROM consumer_tenant")
     box = Pillarbox(wall.engine, service="shop", environ={"PILLARBOX_TENANCY": "required"})
     found = TenantShop(box)
     found.open()
@@ -120,14 +122,63 @@ async def test_after_a_refusal_by_the_database_nothing_of_the_tenant_is_left(
     assert wall.rows("SELECT count(*) FROM idempotency") == [(1,)]
 
 
-async def test_the_clean_up_looks_after_every_tenant_that_has_sent_commands(
+def let_keys_expire(wall: Wall) -> None:
+    wall.admin.execute("UPDATE idempotency SET expires_at = %s", [datetime(2020, 1, 1, tzinfo=UTC)])
+
+
+def after_a_restart(wall: Wall) -> Cleanup:
+    """Return the clean-up of a process that has had no command."""
+    box = Pillarbox(wall.engine, service="shop", environ={"PILLARBOX_TENANCY": "required"})
+    TenantShop(box).open()
+    (cleanup,) = box._cleanups
+    return cleanup
+
+
+async def test_the_clean_up_looks_after_tenants_that_never_come_back(
     wall: Wall, shop: TenantShop
 ) -> None:
+    """Tenants were known in memory alone: after a restart their keys stayed for ever."""
     for name in ("acme", "globex"):
         await post(shop, name, 901)
-    wall.admin.execute("UPDATE idempotency SET expires_at = %s", [datetime(2020, 1, 1, tzinfo=UTC)])
-    (cleanup,) = shop.box._cleanups
+    await post(shop, "acme", 902, "k-2")
+    let_keys_expire(wall)
+    restarted = after_a_restart(wall)
 
-    assert await Cleanup(wall.engine, cleanup.store).sweep() == 0  # the wall hides them
-    assert await cleanup.sweep() == 2
+    assert await Cleanup(wall.engine, restarted.store).sweep() == 0  # the wall hides them
+    assert await restarted.sweep() == 3
     assert wall.rows("SELECT count(*) FROM idempotency") == [(0,)]
+
+
+async def test_the_clean_up_looks_after_tenants_of_the_weaker_mode(wall: Wall) -> None:
+    wall.admin.execute("DELETE FROM idempotency; DELETE FROM consumer_tenant")
+    app = IdempotencyMiddleware(
+        accepting,
+        sessions=wall.sessions,
+        principal=lambda _: "ada",
+        authorize=lambda _: True,
+        tenancy=Tenancy(required=True),
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        with tenant("acme"):
+            answers = [await client.post("/", headers=K1) for _ in range(2)]
+    let_keys_expire(wall)
+
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert await after_a_restart(wall).sweep() == 1
+
+
+async def accepting(scope: object, receive: object, send: Callable[..., Awaitable[None]]) -> None:
+    await send({"type": "http.response.start", "status": 202, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def test_a_key_that_is_undone_leaves_no_note_of_its_tenant(
+    wall: Wall, shop: TenantShop
+) -> None:
+    with pytest.raises(IntegrityError):
+        await post(shop, "acme", 1)  # a customer that stands already
+
+    assert wall.rows("SELECT count(*) FROM consumer_tenant") == [(0,)]
+    await post(shop, "acme", 901, "k-2")
+    assert wall.rows("SELECT tenant_id, kind FROM consumer_tenant") == [("acme", "records")]

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ class Cleanup:
     """Forget expired keys about once in each period, in every process that runs it.
 
     Processes do not hinder one another: each passes over the rows that another one deletes. Where
-    rows are walled by tenant, it looks after the tenants whose commands this process has seen.
+    rows are walled by tenant, it looks after every tenant that has sent a command to any process.
     """
 
     engine: AsyncEngine
@@ -48,7 +48,7 @@ class Cleanup:
     async def sweep(self) -> int:
         """Delete all that has expired, each batch in a transaction of its own; return how many."""
         total = 0
-        for tenant_id in sorted(self.store.tenants) if self.tenancy else (None,):
+        for tenant_id in await self._tenants():
             deleted = self.batch
             while deleted == self.batch:
                 async with self.engine.begin() as connection:
@@ -56,6 +56,12 @@ class Cleanup:
                 total += deleted
                 self.observer.forgotten(deleted)
         return total
+
+    async def _tenants(self) -> Sequence[str | None]:
+        if not self.tenancy or self.engine.dialect.name != "postgresql":
+            return (None,)  # one look serves all
+        async with self.engine.begin() as connection:
+            return await connection.run_sync(self.store.tenants.known)
 
     def _delete(self, connection: Connection, tenant_id: str | None) -> int:
         if tenant_id is not None:

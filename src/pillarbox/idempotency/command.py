@@ -78,7 +78,6 @@ class Command:
         if self.tenancy.required:
             enter_tenant(connection, bid.scope.tenant_id)
             self.owner.tenant_id = bid.scope.tenant_id
-            self.store.tenants.add(bid.scope.tenant_id)
         seen = self.store.claim(connection, bid)
         if isinstance(seen, Claimed):
             self._claimed = seen
@@ -110,12 +109,17 @@ class Command:
         return None
 
     def _commit(self, answer: Answer | None) -> None:
-        if answer is not None and (
-            self.bid is None
-            or not self.store.record(self.owner.connection(), self.bid, answer, self._claimed.place)
-        ):
+        if answer is None:
+            self.owner.commit()
+            return
+        connection, bid = self.owner.connection(), self.bid
+        if bid is None or not self.store.record(connection, bid, answer, self._claimed.place):
             raise _NotRecorded
+        if self.tenancy.required:
+            self.store.tenants.note(connection, bid.scope.tenant_id)
         self.owner.commit()
+        if self.tenancy.required:
+            self.store.tenants.committed(bid.scope.tenant_id)
 
 
 @asynccontextmanager

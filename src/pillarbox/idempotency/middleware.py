@@ -20,7 +20,15 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from pillarbox.errors import InvalidConfig
 from pillarbox.idempotency.answer import Answer, problem, replayed, to_keep
 from pillarbox.idempotency.buffer import AnswerBuffer
-from pillarbox.idempotency.decision import Decision, Execute, Refuse, Replay, decide
+from pillarbox.idempotency.decision import (
+    Claimed,
+    Decision,
+    Execute,
+    Refuse,
+    Replay,
+    Sighting,
+    decide,
+)
 from pillarbox.idempotency.errors import (
     IdempotencyError,
     IdempotencyKeyMissing,
@@ -139,10 +147,18 @@ class IdempotencyMiddleware:
 
     async def _claim(self, bid: Bid) -> Decision:
         try:
-            seen = await self._in_transaction(lambda held: self._store.claim(held, bid))
+            seen = await self._in_transaction(lambda held: self._claim_noted(held, bid))
         finally:
             self._store.ended(bid)
+        if isinstance(seen, Claimed) and self._tenancy.required:
+            self._store.tenants.committed(bid.scope.tenant_id)
         return decide(seen, bid.fingerprint, self._settings)
+
+    def _claim_noted(self, held: Connection, bid: Bid) -> Sighting:
+        seen = self._store.claim(held, bid)
+        if isinstance(seen, Claimed) and self._tenancy.required:
+            self._store.tenants.note(held, bid.scope.tenant_id)
+        return seen
 
     async def _execute(self, scope: HttpScope, receive: Receive, send: Send, bid: Bid) -> None:
         """Run the application; record its answer under our token, and then send it."""

@@ -38,6 +38,7 @@ from pillarbox.idempotency.decision import Done, Running, Sighting
 from pillarbox.idempotency.scope import Scope
 from pillarbox.idempotency.settings import IdempotencySettings
 from pillarbox.idempotency.statement import CompiledOnce
+from pillarbox.idempotency.tenants import Tenants
 from pillarbox.schema.tables import idempotency, table_in
 
 
@@ -76,8 +77,7 @@ class CommandStore(ABC):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.tenants: set[str] = set()
-        """The tenants whose commands were claimed here."""
+        self.tenants = Tenants(schema)
         self.table: Table = table_in(idempotency, schema)
         self._record = CompiledOnce(self._make_record())
         held = self.table.c.token == bindparam("its_token")
