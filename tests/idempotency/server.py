@@ -4,6 +4,7 @@
 
 It serves the shop, one request for each connection, and says its port in the first line. The point
 is met by the first request that reaches it. `weak` puts the middleware before routes without keys.
+The line `entered` says that a slow command is being executed; SIGUSR1 lets it go on.
 """
 
 import asyncio
@@ -138,6 +139,9 @@ async def main(url: str, point: str | None, *, weak: bool) -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 - the parent reads it
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, shop.proceed.set)
+    await shop.entered.wait()
+    print("entered", flush=True)  # noqa: T201 - the parent reads it
     await server.serve_forever()
 
 

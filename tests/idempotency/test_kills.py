@@ -2,16 +2,12 @@
 
 import asyncio
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.idempotency.conftest import Make, client_of
+from tests.idempotency.processes import server
 from tests.idempotency.server import POINTS
 from tests.support.database import Database, on
 from tests.support.waiting import until
@@ -21,24 +17,10 @@ pytestmark = [
     on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite"),
 ]
 
-ROOT = Path(__file__).parents[2]
 ORDER = {"id": "o-1", "total": 7}
 HEADERS = {"Idempotency-Key": "k-1", "X-User": "ada"}
 JSON = {"Content-Type": "application/json"}
 COMMITTED = {"after-commit", "before-first-byte"}
-
-
-@contextmanager
-def server(database: Database, *point: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run the shop in a process of its own."""
-    url = database.url.render_as_string(hide_password=False)
-    command = [sys.executable, "-m", "tests.idempotency.server", url, *point]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process, f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.kill()
 
 
 async def nobody_is_at_work(database: Database) -> bool:

@@ -10,9 +10,10 @@ from sqlalchemy import update
 
 from pillarbox.schema.tables import idempotency
 from tests.idempotency.conftest import Make
+from tests.idempotency.processes import server
 from tests.idempotency.server import WEAK_POINTS, guarded
 from tests.idempotency.shop import Shop
-from tests.idempotency.test_kills import HEADERS, ORDER, server
+from tests.idempotency.test_kills import HEADERS, ORDER
 from tests.support.database import Database, on
 
 pytestmark = [pytest.mark.faults, on("postgres18+asyncpg", "sqlite+aiosqlite")]

@@ -65,7 +65,12 @@ class Command:
         bid = self.bid = Bid(Scope.of(tenant_id, principal, operation, self.key), self.fingerprint)
         if self.store.is_busy(bid):
             return self._decide(Busy())  # a transaction of ours would wait for the other one
-        return await greenlet_spawn(lambda: self._claim(self.owner.connection(), bid))
+        try:
+            return await greenlet_spawn(lambda: self._claim(self.owner.connection(), bid))
+        except DBAPIError as error:
+            if self.store.is_held_off(error):
+                return self._decide(Busy())
+            raise
 
     def restart(self, connection: Connection) -> None:
         """Claim the key again after a rollback by the handler, which gave it up."""

@@ -21,6 +21,7 @@ from pillarbox.errors import InvalidConfig
 from pillarbox.idempotency.answer import Answer, problem, replayed, to_keep
 from pillarbox.idempotency.buffer import AnswerBuffer
 from pillarbox.idempotency.decision import (
+    Busy,
     Claimed,
     Decision,
     Execute,
@@ -148,6 +149,10 @@ class IdempotencyMiddleware:
     async def _claim(self, bid: Bid) -> Decision:
         try:
             seen = await self._in_transaction(lambda held: self._claim_noted(held, bid))
+        except DBAPIError as error:
+            if not self._store.is_held_off(error):
+                raise
+            seen = Busy()
         finally:
             self._store.ended(bid)
         if isinstance(seen, Claimed) and self._tenancy.required:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, literal_column, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from pillarbox.idempotency.decision import Busy, Claimed, OverQuota, Sighting
 from pillarbox.idempotency.scope import Scope
@@ -30,12 +30,11 @@ class SqliteCommands(CommandStore):
         """Insert the key's row, or say why not."""
         if self._working.setdefault(bid.scope, bid) is not bid:
             return Busy()
-        try:
-            return self._claim(connection, bid)
-        except OperationalError as error:
-            if getattr(error.orig, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
-                return Busy()  # another process holds the database for longer than the time-out
-            raise
+        return self._claim(connection, bid)
+
+    def is_held_off(self, error: DBAPIError) -> bool:
+        """Say whether another process holds the database for longer than the time-out."""
+        return getattr(error.orig, "sqlite_errorname", "").startswith("SQLITE_BUSY")
 
     def is_busy(self, bid: Bid) -> bool:
         """Say whether another request of this process holds the key, and so the database."""

@@ -31,6 +31,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.exc import DBAPIError
 
 from pillarbox.clock import SYSTEM_CLOCK, Clock
 from pillarbox.idempotency.answer import Answer
@@ -90,6 +91,11 @@ class CommandStore(ABC):
     def is_busy(self, bid: Bid) -> bool:
         """Say whether this process knows, without the database, that the key is worked on."""
         del bid
+        return False
+
+    def is_held_off(self, error: DBAPIError) -> bool:
+        """Say whether a claim failed, or could not begin, only because others are at work."""
+        del error
         return False
 
     @abstractmethod
