@@ -16,8 +16,9 @@ demo:  ## Run the shop on embedded real servers (PILLARBOX_DEMO_SECONDS=30 ends 
 test: setup  ## Run the tests on the servers that are here
 	@$(PYTHON_IN_VENV) -m pytest -m "not faults" -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-faults: setup  ## Run the kill loops
-	@$(PYTHON_IN_VENV) -m pytest -m faults $(ARGS)
+test-faults: setup  ## Run the kill loops; those that mostly wait side by side, the others alone
+	@$(PYTHON_IN_VENV) -m pytest -m faults -n 3 --dist loadscope --no-loadscope-reorder --ignore=tests/faults $(ARGS)
+	@$(PYTHON_IN_VENV) -m pytest -m faults tests/faults $(ARGS)
 
 servers: setup  ## Install the servers that do not come as wheels
 	@$(PYTHON_IN_VENV) -m pillarbox.servers install
