@@ -5,18 +5,22 @@ import http.client
 from collections.abc import Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from pulsar import ConnectError, Timeout
 
 from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.bus.pulsar.admin import Admin
+from pillarbox.bus.pulsar.subscription import PulsarSubscription
 from pillarbox.bus.subscription import SubscriptionRequest, nothing_waits
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Pulsar
 from pillarbox.testing import SubscriptionContract, SubscriptionRig, message, new_topic
 from pillarbox.testing.subscription.case import Group, Member, numbers
 from pillarbox.testing.subscription.members import MembersContract
+from tests.bus.rig_pulsar import quiet_client
 from tests.bus.subscription_rig_pulsar import PulsarSubscriptionRig
 from tests.support.waiting import until
 
@@ -141,6 +145,37 @@ def test_a_broker_that_sends_to_the_owner_of_a_topic_is_followed() -> None:
             serving.join()
 
     assert found == "/admin/v2/persistent/a/b/c/stats?precise=true"
+
+
+async def test_a_member_whose_new_subscription_fails_joins_later(
+    pulsar_server: Pulsar, request_: SubscriptionRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had no consumer any more, and was deaf from then on."""
+    client = quiet_client(pulsar_server)
+    subscribe = client.subscribe
+    refusals = [Timeout("nobody answers"), ConnectError("nobody is there")]
+
+    def refused_at_first(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return subscribe(*arguments, **options)
+
+    bus = PulsarMessageBus(client, admin_url=pulsar_server.admin_url)
+    subscription = bus.subscribe(request_)
+    assert isinstance(subscription, PulsarSubscription)
+    member = Member(subscription)
+    await member.start()
+
+    monkeypatch.setattr(client, "subscribe", refused_at_first)
+    subscription._consumer._consumer.close()
+    await member.take_until(lambda _: not refusals)
+    await bus.publish([message(request_.topics[0], 1)])
+    came = await member.take(1)
+    await subscription.close()
+    await bus.close()
+    await asyncio.to_thread(client.close)
+
+    assert numbers(came) == [1]
 
 
 @pytest.mark.servers("pulsar")

@@ -56,7 +56,7 @@ class PulsarSubscription:
     ) -> None:
         self._access = access
         self._name, self._topics = consumer, topics
-        self._consumer = ThreadedConsumer(access.client, consumer, kind, window)
+        self._consumer = ThreadedConsumer(access.client, consumer, [*topics], kind, window)
         self._reception = Reception(
             orders_keys=kind == "key_shared", hand_back_limit=None, longest_redelivery=None
         )
@@ -78,7 +78,7 @@ class PulsarSubscription:
         said = await self._access.look()
         try:
             async with asyncio.timeout(self._access.seconds):
-                await self._thread.run(self._consumer.open, [*self._topics])
+                await self._thread.run(self._consumer.open)
         except TopicNotFound as error:
             names = ", ".join(self._topics.values())
             remedy = "run `pillarbox bus apply`, or mend the names"
@@ -142,19 +142,18 @@ class PulsarSubscription:
                 self._arrivals.put([self._delivery(consumer, message) for message in found])
         except PulsarException as error:
             _log.warning("pulsar_receive_failed", extra={"reason": _reason(error)})
-            await self._subscribe_again()
+            await self._leave_for_a_moment()
         finally:
             self._reading = None
 
-    async def _subscribe_again(self) -> None:
-        """Join anew when the client has given up; what was in our hands comes again."""
+    async def _leave_for_a_moment(self) -> None:
+        """Have the next `receive` join anew: the client has given up, or was not let in again.
+
+        What was in our hands comes again.
+        """
         await asyncio.sleep(_AGAIN_SECONDS)
-        if self._closed:
-            return
-        try:
-            await self._thread.run(self._consumer.open, [*self._topics])
-        except PulsarException as error:
-            _log.warning("pulsar_subscribe_failed", extra={"reason": _reason(error)})
+        if not self._closed:
+            await self._thread.run(self._consumer.leave)
 
     def _delivery(self, consumer: Any, message: Any) -> Delivery:
         self._came += 1

@@ -28,10 +28,16 @@ class ThreadedConsumer:
     """
 
     def __init__(
-        self, make: Callable[[], Client], name: str, kind: SubscriptionType, window: int
+        self,
+        make: Callable[[], Client],
+        name: str,
+        addresses: Sequence[str],
+        kind: SubscriptionType,
+        window: int,
     ) -> None:
         self._make = make
         self._name = name
+        self._addresses = addresses
         self._settings = {
             "consumer_type": _TYPES[kind],
             "initial_position": InitialPosition.Earliest,
@@ -43,18 +49,22 @@ class ThreadedConsumer:
         self.client: Client | None = None
         self._consumer: Any = None
 
-    def open(self, addresses: Sequence[str]) -> None:
-        """Join the subscription of every topic, anew if we had; raise the client's exceptions."""
+    def open(self) -> Any:
+        """Join the subscription of every topic, unless we have; raise the client's exceptions."""
         if self.client is None:
             self.client = self._make()
-        self.leave()
-        # The wrapper would copy each message.
-        made = self.client.subscribe([*addresses], self._name, **self._settings)
-        self._consumer = made._consumer  # noqa: SLF001
+        if self._consumer is None:
+            # The wrapper would copy each message.
+            made = self.client.subscribe([*self._addresses], self._name, **self._settings)
+            self._consumer = made._consumer  # noqa: SLF001
+        return self._consumer
 
     def receive(self, most: int) -> tuple[Any, list[Any]]:
-        """Wait a second for a first message; return the consumer and all that are here by then."""
-        consumer = self._consumer
+        """Wait a second for a first message; return the consumer and all that are here by then.
+
+        Whoever has left joins again first.
+        """
+        consumer = self.open()
         found = []
         try:
             found.append(consumer.receive(_WAIT_MILLIS))
