@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import nats
+from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy
 
 from pillarbox.bus.message_bus import MessageBus
@@ -52,17 +53,7 @@ class NatsRig:
         await self._limit(topic, messages=-1)
 
     async def read(self, topic: str) -> list[Stored]:
-        client = await nats.connect(self.server.url)
-        try:
-            stream = client.jetstream()
-            # Without acknowledgements a consumer is not held at a thousand messages.
-            unacknowledged = ConsumerConfig(ack_policy=AckPolicy.NONE)
-            reader = await stream.pull_subscribe(topic, config=unacknowledged)
-            waiting = (await reader.consumer_info()).num_pending
-            messages = await reader.fetch(waiting, timeout=20) if waiting else []
-            return [Stored(None, m.data, dict(m.headers or {})) for m in messages]
-        finally:
-            await client.close()
+        return await read_stream(await nats.connect(self.server.url), topic)
 
     async def _limit(self, topic: str, messages: int) -> None:
         """Let the stream of a topic hold so many messages; a full one takes none."""
@@ -74,3 +65,17 @@ class NatsRig:
             await stream.update_stream(config)
         finally:
             await client.close()
+
+
+async def read_stream(client: Client, topic: str) -> list[Stored]:
+    """Return all messages of a topic, and close the client."""
+    try:
+        stream = client.jetstream()
+        # Without acknowledgements a consumer is not held at a thousand messages.
+        unacknowledged = ConsumerConfig(ack_policy=AckPolicy.NONE)
+        reader = await stream.pull_subscribe(topic, config=unacknowledged)
+        waiting = (await reader.consumer_info()).num_pending
+        messages = await reader.fetch(waiting, timeout=20) if waiting else []
+        return [Stored(None, m.data, dict(m.headers or {})) for m in messages]
+    finally:
+        await client.close()

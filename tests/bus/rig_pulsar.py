@@ -45,8 +45,9 @@ class KeptPulsar(LinedPulsar):
         client.close()
 
 
-def quiet_client(server: Pulsar) -> pulsar.Client:
-    return pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+def quiet_client(server: Pulsar, **options: Any) -> pulsar.Client:
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return pulsar.Client(server.url, logger=logger, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,16 @@ class PulsarRig:
         await asyncio.to_thread(self._holders.pop(topic).close)
 
     async def read(self, topic: str) -> list[Stored]:
-        return [stored(message) for message in await asyncio.to_thread(self._read, topic)]
-
-    def _read(self, topic: str) -> list[Any]:
         client = quiet_client(self.server)
-        try:
-            reader = client.create_reader(topic, pulsar.MessageId.earliest)
-            return list(_until_end(reader))
-        finally:
-            client.close()
+        return [stored(found) for found in await asyncio.to_thread(read_topic, client, topic)]
+
+
+def read_topic(client: pulsar.Client, topic: str) -> list[Any]:
+    """Return all messages of a topic, and close the client."""
+    try:
+        return list(_until_end(client.create_reader(topic, pulsar.MessageId.earliest)))
+    finally:
+        client.close()
 
 
 def _until_end(reader: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, bindparam, select, text, update
+from sqlalchemy import Row, bindparam, func, select, text, update
 
 from pillarbox import (
     MemoryMessageBus,
@@ -34,6 +34,7 @@ TABLES = (
 )  # fmt: skip
 
 _STANDING = select(OutboxRecord.id, OutboxRecord.status, OutboxRecord.retry_count)
+_UNSENT = select(func.count()).where(OutboxRecord.status != "SENT")
 _RESIZE = (
     update(OutboxRecord)
     .where(OutboxRecord.id == bindparam("event_id"))
@@ -71,10 +72,10 @@ class Shop:
             ids.append(str(added))
         return ids
 
-    async def add_together(self, *keys: str, topic: str) -> list[str]:
+    async def add_together(self, *keys: str, topic: str, tenant: str = "default") -> list[str]:
         """Commit one event for each key, all in one transaction; return their ids."""
         async with self.database.sessions() as session:
-            outbox = SqlAlchemyOutbox(session)
+            outbox = SqlAlchemyOutbox(session, tenant_id=tenant)
             ids = [await outbox.add(topic=topic, payload={"key": key}, key=key) for key in keys]
             await session.commit()
         return [str(added) for added in ids]
@@ -108,6 +109,15 @@ class Shop:
     async def sent(self, ids: list[str], limit: float = 10.0) -> None:
         """Wait until these events are SENT."""
         await self.status(ids, "SENT", limit)
+
+    async def drained(self, limit: float) -> None:
+        """Wait until every event is SENT, however many there are."""
+
+        async def reached() -> bool:
+            async with self.database.engine.connect() as connection:
+                return await connection.scalar(_UNSENT) == 0
+
+        await until(reached, "all events are SENT", limit)
 
     async def status(self, ids: list[str], status: str, limit: float = 10.0) -> None:
         async def reached() -> bool:
