@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 from collections.abc import Collection, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -14,6 +15,7 @@ from pulsar import ConnectError, Timeout
 from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.bus.pulsar.admin import Admin
 from pillarbox.bus.pulsar.subscription import PulsarSubscription
+from pillarbox.bus.pulsar.subscription_survey import kept_for
 from pillarbox.bus.subscription import SubscriptionRequest, nothing_waits
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Pulsar
@@ -234,6 +236,62 @@ async def test_start_says_what_would_lose_messages_that_wait(
             "acknowledgmentAtBatchIndexLevelEnabled is false",
         )
     ] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("ttl", "minutes", "megabytes", "kept"),
+    [
+        (3600, 0, 0, timedelta(hours=1)),
+        (3600, 120, -1, timedelta(hours=2)),
+        (3600, 30, 100, timedelta(hours=1)),
+        (3600, -1, -1, None),
+        (3600, -1, 100, None),
+        (0, 120, -1, None),
+        (None, 120, -1, None),
+    ],
+)
+def test_a_message_is_there_for_its_time_to_live_or_for_the_retention(
+    ttl: int | None, minutes: int, megabytes: int, kept: timedelta | None
+) -> None:
+    retention = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+
+    assert kept_for(ttl, retention) == kept
+
+
+async def test_the_longest_redelivery_is_known_and_the_lag_is_not(
+    pulsar_server: Pulsar, request_: SubscriptionRequest
+) -> None:
+    namespace = f"public/n{uuid4().hex}"
+    retention = '{"retentionTimeInMinutes": 120, "retentionSizeInMB": -1}'
+
+    def configure() -> None:
+        for method, path, body in (
+            ("PUT", "", None),
+            ("POST", "/messageTTL", "3600"),
+            ("POST", "/retention", retention),
+        ):
+            ask(pulsar_server, method, f"/admin/v2/namespaces/{namespace}{path}", body)
+
+    await asyncio.to_thread(configure)
+    bus = PulsarMessageBus(
+        pulsar_server.url, admin_url=pulsar_server.admin_url, namespace=namespace
+    )
+    subscriptions = [
+        bus.subscribe(request_),
+        PulsarMessageBus(pulsar_server.url).subscribe(request_),
+    ]
+    for subscription in subscriptions:
+        await subscription.start(ignore)
+    await bus.publish([message(request_.topics[0], 1)])
+    lags = [await subscription.lag() for subscription in subscriptions]
+    for subscription in subscriptions:
+        await subscription.close()
+    await bus.close()
+
+    longest = [subscription.reception.longest_redelivery for subscription in subscriptions]
+    assert longest == [timedelta(hours=2), None]
+    # It counts batches, and those in our hands among them; whether any are left is known.
+    assert lags == [None, None]
 
 
 async def test_without_the_admin_interface_it_says_that_it_did_not_look(

@@ -94,6 +94,30 @@ async def test_a_queue_without_a_dead_letter_exchange_is_refused(
     await trusted.close()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "longest"),
+    [({}, None), ({"x-message-ttl": 3_600_000}, timedelta(hours=1))],
+    ids=["for ever", "an hour"],
+)
+async def test_the_longest_redelivery_is_as_long_as_the_queue_keeps_messages(
+    rabbitmq_server: RabbitMq,
+    request_: SubscriptionRequest,
+    channel: AbstractChannel,
+    arguments: dict[str, int],
+    longest: timedelta | None,
+) -> None:
+    queue = f"{request_.consumer}.{request_.topics[0]}"
+    await channel.queue_declare(queue, durable=True, arguments={**QUORUM, **DEAD, **arguments})
+    subscription = RabbitMQMessageBus(rabbitmq_server.url).subscribe(request_)
+
+    said = await subscription.start(ignore)
+    await subscription.close()
+
+    dropping = [sentence for sentence in said if "drops events that nobody has taken" in sentence]
+    assert [sentence.split()[:2] for sentence in dropping] == [["queue", queue]] * len(arguments)
+    assert subscription.reception.longest_redelivery == longest
+
+
 async def test_missing_queues_on_another_machine_are_named_and_not_made(
     rabbitmq_server: RabbitMq, request_: SubscriptionRequest, channel: AbstractChannel
 ) -> None:

@@ -211,6 +211,17 @@ async def test_start_says_what_the_bus_says_of_its_server(
     assert any("no replica is connected" in sentence for sentence in said)
 
 
+async def test_an_entry_may_come_again_at_any_time(
+    redis_server: Redis, request_: SubscriptionRequest
+) -> None:
+    subscription = RedisMessageBus(redis_server.url).subscribe(request_)
+
+    await subscription.start(ignore)
+    await subscription.close()
+
+    assert subscription.reception.longest_redelivery is None
+
+
 @pytest.mark.parametrize("partitions", [None, 2])
 async def test_the_rights_of_the_guide_are_enough(
     redis_server: Redis, request_: SubscriptionRequest, client: Any, partitions: int | None

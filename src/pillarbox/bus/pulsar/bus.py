@@ -24,7 +24,12 @@ from pillarbox.bus.pulsar.producers import Opened, Producers, ProducersClosed, T
 from pillarbox.bus.pulsar.settings import checked_limit, checked_settings, producer_settings
 from pillarbox.bus.pulsar.subscription import Access, PulsarSubscription
 from pillarbox.bus.pulsar.subscription_consumer import SubscriptionType, checked_type
-from pillarbox.bus.pulsar.subscription_survey import backlog, listening_weaknesses, lost_history
+from pillarbox.bus.pulsar.subscription_survey import (
+    backlog,
+    listening_weaknesses,
+    longest_redelivery,
+    lost_history,
+)
 from pillarbox.bus.subscription import Subscription, SubscriptionRequest
 from pillarbox.errors import BusUnreachable, InvalidConfig, InvalidTopic
 from pillarbox.event.cloudevents import ContentMode
@@ -184,6 +189,7 @@ class PulsarMessageBus:
             self._make_client,
             self._owned,
             self._listening_weaknesses,
+            self._longest_redelivery,
             self._backlog,
             self._shown,
             self._seconds,
@@ -272,13 +278,23 @@ class PulsarMessageBus:
 
     async def _backlog(self, consumer: str, addresses: Sequence[str]) -> int | None:
         """Count what a subscription has not acknowledged; None if that cannot be seen."""
+        return cast("int | None", await self._asked(backlog, addresses, consumer))
+
+    async def _longest_redelivery(self, addresses: Sequence[str]) -> timedelta | None:
+        """Say how late a message may come again; None if that never ends, or cannot be seen."""
+        return cast("timedelta | None", await self._asked(longest_redelivery, addresses))
+
+    async def _asked(
+        self, question: Callable[..., Any], addresses: Sequence[str], *more: str
+    ) -> Any:
+        """Ask the admin interface about topics; None if there is no answer."""
         if self._admin is None:
             return None
         names = [address.partition("://")[2] for address in addresses]
-        work = (backlog, self._admin, names, consumer, self._seconds * _REACH_BY)
+        ask = partial(question, self._admin, names, *more, self._seconds * _REACH_BY)
         try:
             async with asyncio.timeout(self._seconds):
-                return cast("int | None", await self._producers.in_thread(*work))
+                return await self._producers.in_thread(ask)
         except _FAILURES:
             return None
 

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
 from pulsar import Client, PulsarException, TopicNotFound
@@ -31,6 +32,7 @@ class Access:
     client: Callable[[], Client]
     owned: bool
     look: Callable[[], Awaitable[Sequence[str]]]
+    longest_redelivery: Callable[[Sequence[str]], Awaitable[timedelta | None]]
     backlog: Callable[[str, Sequence[str]], Awaitable[int | None]]
     shown: str
     seconds: float
@@ -85,6 +87,9 @@ class PulsarSubscription:
             raise InvalidConfig("topics", f"{names} are not all there", remedy) from error
         except (TimeoutError, OSError, PulsarException) as error:
             raise BusUnreachable(self._access.shown, _reason(error)) from error
+        # Asked for now: the topics are there.
+        longest = await self._access.longest_redelivery([*self._topics])
+        self._reception = replace(self._reception, longest_redelivery=longest)
         return said
 
     async def receive(self, most: int) -> Sequence[Delivery]:

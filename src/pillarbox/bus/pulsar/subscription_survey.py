@@ -1,6 +1,7 @@
 """Look at what a namespace does to messages that wait for a consumer; every call here blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -41,6 +42,32 @@ def lost_history(admin: Admin, topics: Sequence[str], seconds: float) -> list[st
         if limits != (_ALWAYS, _ALWAYS):
             said.append(f"{topic} keeps what was taken {_kept(*limits)}: the oldest may be gone")
     return said
+
+
+def longest_redelivery(admin: Admin, topics: Sequence[str], seconds: float) -> timedelta | None:
+    """Return how late a message may come again; None if that never ends, or cannot be seen."""
+    longest = timedelta(0)
+    for topic in topics:
+        where = f"/persistent/{quote(topic)}"
+        ttl = admin.read(f"{where}/messageTTL?applied=true", seconds)
+        kept = kept_for(ttl, admin.read(f"{where}/retention?applied=true", seconds))
+        if kept is None:
+            return None
+        longest = max(longest, kept)
+    return longest
+
+
+def kept_for(ttl: int | None, retention: Mapping[str, int] | None) -> timedelta | None:
+    """Return for how long a topic has a message, taken or not; None for ever, or nobody knows.
+
+    What is not acknowledged stays for the TTL, what is acknowledged for the retention, within which
+    an operator may rewind.
+    """
+    if not ttl or retention is None:
+        return None
+    minutes, size = retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]
+    taken = timedelta(0) if size == 0 else timedelta(minutes=minutes)
+    return None if taken < timedelta(0) else max(timedelta(seconds=ttl), taken)
 
 
 def backlog(admin: Admin, topics: Sequence[str], consumer: str, seconds: float) -> int | None:

@@ -24,6 +24,7 @@ _DIFFERENCE: Final = re.compile(r"inequivalent arg '([^']+)'(?:.*current is [^']
 _MOST_DIFFERENCES: Final = 4
 _ONE_CONSUMER: Final = "x-single-active-consumer"
 DEAD_LETTERS: Final = "x-dead-letter-exchange"
+TTL: Final = "x-message-ttl"
 _MEANING: Final = {
     "type": "is no topic exchange: routing keys may not be heeded",
     "durable": "is not durable: a restart of the broker loses it and its events",
@@ -32,6 +33,7 @@ _MEANING: Final = {
     _ONE_CONSUMER: "may have several consumers at a time: events of a key can overtake each other",
     DEAD_LETTERS: "names no dead-letter exchange: what consumers reject is lost, "
     "unless a policy names one",
+    TTL: "drops events that nobody has taken after a time",
 }
 _UNSEEN: Final = (
     "AMQP does not show which queues are bound to exchange {exchange}, whether they are quorum queues "
@@ -97,9 +99,9 @@ class Queues:
             return []
         return [f"queue {queue} {meaning(name)}" for name in await self._differences(queue)]
 
-    async def _differences(self, queue: str) -> list[str]:
-        """Declare a queue that is there, and learn from each refusal what is different in it."""
-        said: dict[str, None] = {}
+    async def _differences(self, queue: str) -> dict[str, str | None]:
+        """Declare a queue that is there, and learn from each refusal what it has instead."""
+        said: dict[str, str | None] = {}
         arguments = self._arguments
         for _ in range(_MOST_DIFFERENCES):
             found = await self._difference(self._declare_queue(queue, arguments))
@@ -107,13 +109,13 @@ class Queues:
                 break
             name, current = found
             if name != DEAD_LETTERS or current is None:
-                said[name] = None
+                said[name] = current
             if name not in arguments:
                 break
             del arguments[name]
             if current is not None:
                 arguments[name] = current
-        return [*said]
+        return said
 
     async def _create_queue(self, queue: str, arguments: Mapping[str, str | bool]) -> bool:
         if await self._has_queue(queue):

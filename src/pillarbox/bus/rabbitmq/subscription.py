@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Self
 
@@ -179,7 +179,8 @@ class RabbitMQSubscription:
             with suppress(ChannelAccessRefused):
                 if await queues.create_for(self._places, self._rolls):
                     await asyncio.sleep(SETTLE_SECONDS)
-        weak = await queues.check(self._places, policy=self._access.dead_letter_policy)
+        weak, kept = await queues.check(self._places, policy=self._access.dead_letter_policy)
+        self._reception = replace(self._reception, longest_redelivery=kept)
         for topic, roll in [*self._rolls.items()]:
             if missing := await queues.missing(roll):
                 weak.append(_UNCOUNTED.format(missing=" and no queue ".join(missing), topic=topic))

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import chain
 from typing import Final, NamedTuple, Self
 
-from pillarbox.bus.rabbitmq.queues import DEAD_LETTERS, QUORUM, Queues, meaning
+from pillarbox.bus.rabbitmq.queues import DEAD_LETTERS, QUORUM, TTL, Queues, meaning
 from pillarbox.errors import InvalidConfig
 
 _NAME_BYTES: Final = 255
@@ -48,6 +49,13 @@ class Place:
     routing_key: str
 
 
+class Survey(NamedTuple):
+    """What is weak in some queues, and how long they have a message; None for ever, or unseen."""
+
+    weak: list[str]
+    kept: timedelta | None
+
+
 class ConsumerQueues(Queues):
     """Look at a consumer's queues, and make the missing ones; each has its place."""
 
@@ -67,9 +75,10 @@ class ConsumerQueues(Queues):
         """Return which of the queues for counting are not there."""
         return [queue for queue in roll if not await self._has_queue(queue)]
 
-    async def check(self, places: Mapping[str, Place], *, policy: bool) -> list[str]:
-        """Say what is weak; raise when a queue is missing or what it rejects would be lost."""
-        said = []
+    async def check(self, places: Mapping[str, Place], *, policy: bool) -> Survey:
+        """Look at the queues; raise when one is missing or what it rejects would be lost."""
+        said: list[str] = []
+        kept: list[timedelta | None] = []
         for queue, place in places.items():
             remedy = self._remedy(queue, place.routing_key)
             if not await self._has_queue(queue):
@@ -87,7 +96,9 @@ class ConsumerQueues(Queues):
                     "exchange in a policy and give dead_letter_policy=True",
                 )
             said += [f"queue {queue} {meaning(name)}" for name in weak if name != DEAD_LETTERS]
-        return said
+            kept.append(_kept(weak.get(TTL)))
+        known = [length for length in kept if length is not None]
+        return Survey(said, max(known) if len(known) == len(kept) else None)
 
     def _remedy(self, queue: str, routing_key: str) -> str:
         arguments = ", ".join(f"{name}={value}" for name, value in self._arguments.items())
@@ -95,3 +106,7 @@ class ConsumerQueues(Queues):
             f"make a durable queue {queue} with {arguments}, bound to exchange {self._exchange} "
             f"by {routing_key}, and exchange {self._dead} with a queue that keeps what it gets"
         )
+
+
+def _kept(milliseconds: str | None) -> timedelta | None:
+    return None if milliseconds is None else timedelta(milliseconds=int(milliseconds))
