@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pillarbox.bus.message_bus import MessageBus
+from pillarbox.bus.subscription import SubscribingBus
 from pillarbox.servers import Login, TlsFiles
 from pillarbox.servers.broker import Broker
 from pillarbox.servers.ports import LOOPBACK
@@ -37,6 +38,10 @@ class Papers:
         return made
 
 
+class ListenedTo(MessageBus, SubscribingBus, Protocol):
+    """A bus that can also be listened to, as all of ours."""
+
+
 class SecureRig(Protocol):
     """Make a broker that asks for papers, and buses that show some."""
 
@@ -48,7 +53,7 @@ class SecureRig(Protocol):
 
     def server(self, tls: TlsFiles, login: Login) -> Broker: ...
 
-    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus: ...
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> ListenedTo: ...
 
     async def count(self, port: int, papers: Papers, topic: str) -> int:
         """Count the messages of a topic that the broker has stored."""

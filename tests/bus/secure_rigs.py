@@ -17,7 +17,6 @@ import redis.asyncio
 from redis.credentials import CredentialProvider
 
 from pillarbox.bus.kafka import KafkaMessageBus
-from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.nats import NatsMessageBus
 from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.bus.rabbitmq import RabbitMQMessageBus
@@ -25,7 +24,7 @@ from pillarbox.bus.redis import RedisMessageBus
 from pillarbox.servers import Kafka, Login, Nats, Pulsar, RabbitMq, Redis, TlsFiles
 from pillarbox.servers.ports import LOOPBACK
 from pillarbox.servers.pulsar import token_for
-from tests.bus.secure import Papers, SecureRig
+from tests.bus.secure import ListenedTo, Papers, SecureRig
 
 
 def _asked(papers: Papers) -> dict[str, Callable[[], str]]:
@@ -39,7 +38,7 @@ class NatsSecureRig:
     def server(self, tls: TlsFiles, login: Login) -> Nats:
         return Nats(tls=tls, login=login)
 
-    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> ListenedTo:
         return NatsMessageBus(
             f"tls://{LOOPBACK}:{port}", options=_nats(papers), publish_timeout=limit
         )
@@ -75,7 +74,7 @@ class RedisSecureRig:
     def server(self, tls: TlsFiles, login: Login) -> Redis:
         return Redis(tls=tls, login=login)
 
-    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> ListenedTo:
         url = f"rediss://{LOOPBACK}:{port}/0"
         return RedisMessageBus(url, options=_redis(papers), publish_timeout=limit)
 
@@ -106,7 +105,7 @@ class KafkaSecureRig:
     def server(self, tls: TlsFiles, login: Login) -> Kafka:
         return Kafka(tls=tls, login=login)
 
-    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> ListenedTo:
         def credentials() -> tuple[str, str]:
             login = papers.login()
             return login.user, login.password
@@ -159,7 +158,7 @@ class RabbitMqSecureRig:
     def server(self, tls: TlsFiles, login: Login) -> RabbitMq:
         return RabbitMq(tls=tls, login=login)
 
-    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> ListenedTo:
         return RabbitMQMessageBus(
             f"amqps://{LOOPBACK}:{port}/",
             options={"context": papers.context(), **_asked(papers)},
@@ -188,7 +187,7 @@ class PulsarSecureRig:
     def server(self, tls: TlsFiles, login: Login) -> Pulsar:
         return Pulsar(tls=tls, login=login)
 
-    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> MessageBus:
+    def bus(self, port: int, papers: Papers, *, limit: timedelta) -> ListenedTo:
         url = f"pulsar+ssl://{LOOPBACK}:{port}"
         return PulsarMessageBus(url, options=_pulsar(papers), publish_timeout=limit)
 

@@ -17,14 +17,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from pillarbox.bus.kafka import KafkaMessageBus
-from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import ACCEPTED, Unavailable
+from pillarbox.bus.subscription import SubscriptionRequest
 from pillarbox.errors import BusUnreachable
 from pillarbox.servers import Login, Pulsar, TlsFiles
 from pillarbox.servers.broker import Broker
 from pillarbox.servers.ports import LOOPBACK
+from pillarbox.testing.subscription.case import Member, numbers
 from tests.bus.rig import message, new_topic
-from tests.bus.secure import Papers, SecureRig, in_the_middle
+from tests.bus.secure import ListenedTo, Papers, SecureRig, in_the_middle
 from tests.bus.secure_rigs import SECURE_RIGS
 from tests.support.certificates import Certificates, certificates
 from tests.support.waiting import until
@@ -50,7 +51,7 @@ class Secured:
     @asynccontextmanager
     async def bus(
         self, port: int | None = None, papers: Papers | None = None, limit: timedelta = LIMIT
-    ) -> AsyncIterator[MessageBus]:
+    ) -> AsyncIterator[ListenedTo]:
         made = self.rig.bus(port or self.server.port, papers or self.papers, limit=limit)
         try:
             yield made
@@ -92,6 +93,21 @@ async def is_refused(secured: Secured, papers: Papers, port: int | None = None) 
     return said
 
 
+def member_of(bus: ListenedTo, topic: str) -> Member:
+    return Member(bus.subscribe(SubscriptionRequest("payments", (topic,))))
+
+
+async def cannot_listen(secured: Secured, papers: Papers, port: int | None = None) -> str:
+    """Hold a subscription to it that it does not start, in time; return all that was said."""
+    async with secured.bus(port, papers, SHORT) as bus:
+        member, begun = member_of(bus, new_topic()), time.monotonic()
+        with pytest.raises(BusUnreachable) as raised:
+            await member.start()
+        assert time.monotonic() - begun <= 2 * SHORT.total_seconds() + SLACK
+        await member.subscription.close()
+    return f"{raised.value} {raised.value!r} {member.subscription!r}"
+
+
 async def test_a_server_of_the_authority_is_taken(secured: Secured) -> None:
     topic = new_topic()
 
@@ -102,6 +118,35 @@ async def test_a_server_of_the_authority_is_taken(secured: Secured) -> None:
     assert outcomes == [ACCEPTED] * 3
     assert await secured.count(topic) == 3
     assert not [said for said in weak if "encrypted" in said or "verified" in said]
+
+
+async def test_messages_come_over_tls_with_a_login(secured: Secured) -> None:
+    topic = new_topic()
+
+    async with secured.bus() as bus:
+        member = member_of(bus, topic)
+        weak = await member.start()
+        outcomes = await bus.publish([message(topic, 1)])
+        came = await member.take(1)
+        await member.subscription.close()
+
+    assert outcomes == [ACCEPTED]
+    assert numbers(came) == [1]
+    assert not [said for said in weak if "encrypted" in said or "verified" in said]
+
+
+async def test_a_subscription_shows_its_papers_and_wants_to_see_those_of_the_server(
+    secured: Secured, certificates: Certificates
+) -> None:
+    wrong = Login("alice", "wrong-s3cret")
+    shown, greets = certificates.self_signed, secured.rig.greets
+
+    said = await cannot_listen(secured, replace(secured.papers, login=lambda: wrong))
+    await cannot_listen(secured, replace(secured.papers, client=None))
+    async with in_the_middle(secured.server, shown, certificates.client, greets=greets) as port:
+        await cannot_listen(secured, secured.papers, port)
+
+    assert "wrong-s3cret" not in said
 
 
 async def test_whoever_shows_a_certificate_of_the_authority_for_this_host_is_taken(
@@ -252,21 +297,32 @@ async def test_a_file_that_is_missing_makes_kafka_unavailable(tmp_path: Path) ->
 @pytest.mark.faults
 @pytest.mark.timeout(300)
 async def test_a_changed_password_is_read_again_for_the_next_connection(secured: Secured) -> None:
+    """The server is back before the new one can be read, so that the old one is refused first."""
     topic = new_topic()
     async with secured.bus(limit=SHORT) as bus:
 
         async def accepted() -> bool:
-            return await bus.publish([message(topic)]) == [ACCEPTED]
+            return await bus.publish([message(topic, 1)]) == [ACCEPTED]
 
+        async def accepted_again() -> bool:
+            return await bus.publish([message(topic, 2)]) == [ACCEPTED]
+
+        member = member_of(bus, topic)
+        await member.start()
         await until(accepted, "messages are accepted", RECOVERY)
+        await member.take_until(lambda seen: 1 in numbers(seen))
         changed = Login("alice", f"{secured.login.password}-2")
         secured.server.change_login(changed)
         await asyncio.to_thread(secured.server.restart)
-        refused = await bus.publish([message(topic)])
+        refused = await bus.publish([message(topic, 3)])
+        silence = await member.subscription.receive(10)
         secured.login = changed
-        await until(accepted, "messages are accepted with the new password", RECOVERY)
+        await until(accepted_again, "messages are accepted with the new password", RECOVERY)
+        await member.take_until(lambda seen: 2 in numbers(seen))
+        await member.subscription.close()
 
     assert refused != [ACCEPTED]
+    assert not silence
 
 
 @pytest.mark.parametrize("secured", ["nats"], indirect=True)

@@ -85,10 +85,7 @@ class Connection(asyncio.Protocol):
     async def end(self, says: PublishOutcome = DISCONNECTED) -> None:
         """Let go of the socket at once; a call that waits for answers has this one."""
         self.end_says = says
-        if (writer := self._client._writer) is not None:  # noqa: SLF001
-            # What it holds for a server that reads no more is not wanted.
-            writer.transport.abort()
-        await self._client.disconnect(nowait=True)
+        await let_go(self._client)
 
     def data_received(self, data: bytes) -> None:
         """Pass on the answers that are complete."""
@@ -134,6 +131,15 @@ async def reach(client: Any) -> None:
         # A provider of the user's, whose words may tell a secret.
         kind = type(error).__name__
         raise Disconnected(f"the credentials could not be read: {kind}") from error
+
+
+async def let_go(client: Any) -> None:
+    """Close the socket of a client at once."""
+    if (writer := client._writer) is not None:  # noqa: SLF001
+        # What it holds for a server that reads no more is not wanted, nor the server's word that
+        # TLS has ended.
+        writer.transport.abort()
+    await client.disconnect(nowait=True)
 
 
 def _broken() -> Disconnected:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
-from pillarbox.bus.redis.connection import reach
+from pillarbox.bus.redis.connection import let_go, reach
 
 FAILURES: Final = (TimeoutError, OSError, RedisError)
 Word = str | bytes | int
@@ -55,4 +55,4 @@ class Line:
     async def _drop(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.disconnect(nowait=True)
+            await let_go(client)
