@@ -63,6 +63,22 @@ async def test_a_message_over_the_streams_limit_is_refused(
     assert outcome.certain
 
 
+async def test_a_sealed_stream_is_read_only(nats_server: Nats, bus: MessageBus) -> None:
+    topic = new_topic()
+    assert await bus.publish([message(topic)]) == [ACCEPTED]
+    client = await nats.connect(nats_server.url)
+    stream = client.jetstream()
+    config = (await stream.stream_info(topic.partition(".")[0])).config
+    config.sealed = True
+    await stream.update_stream(config)
+    await client.close()
+
+    [outcome] = await bus.publish([message(topic)])
+
+    assert isinstance(outcome, Unavailable)
+    assert (outcome.code, outcome.topic) == ("jetstream-10109", topic)
+
+
 async def test_a_full_stream_is_unavailable(nats_server: Nats, bus: MessageBus) -> None:
     topic = new_topic()
     await add_stream(nats_server, topic, max_msgs=1)
