@@ -135,6 +135,19 @@ class NatsSubscription:
         counts = [pending.waiting for pending in said if pending is not None]
         return len(self._arrivals) + sum(counts) if len(counts) == len(said) else None
 
+    async def is_at_end(self) -> bool:
+        """Tell whether nothing waits, also of what a member had in its hands that is gone."""
+        if self._arrivals or self._closing:
+            return False
+        try:
+            durables = self._line.durables
+            said = [await durables.pending(lane.durable) for lane in self._lanes]
+        except FAILURES:
+            return False
+        return bool(said) and all(
+            found is not None and found.waiting + found.unacknowledged == 0 for found in said
+        )
+
     async def close(self) -> None:
         """Give back what is unfinished, let another member in, and disconnect."""
         self._closing = True

@@ -136,7 +136,16 @@ class RedisSubscription:
         except FAILURES:
             return None
         known = [lag for lag in found if lag is not None]
-        return sum(known) if len(known) == len(found) else None
+        return sum(known) + len(self._arrivals) if len(known) == len(found) else None
+
+    async def is_at_end(self) -> bool:
+        """Tell whether nothing waits, also of what a member had in its hands that is gone."""
+        if self._arrivals or self._closed:
+            return False
+        try:
+            return all([await self._group.is_at_end(stream) for stream in self._topics])
+        except FAILURES:
+            return False
 
     async def close(self) -> None:
         """Leave what is unfinished to others, within a limit."""

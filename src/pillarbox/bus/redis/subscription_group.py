@@ -96,6 +96,11 @@ class Group:
         lag = (await self._facts(stream)).get(b"lag")
         return None if lag is None else int(lag)
 
+    async def is_at_end(self, stream: str) -> bool:
+        """Tell whether members have had every entry, and acknowledged what they had."""
+        facts = await self._facts(stream)
+        return facts.get(b"lag") == 0 and facts[b"pending"] == 0
+
     async def run(self, script: str, keys: Sequence[str], *words: str | int) -> Any:
         """Run a script."""
         return await self._asking.ask("EVAL", script, len(keys), *keys, *words)
