@@ -21,8 +21,8 @@ from pillarbox.schema.tables import readmodel_held
 from tests.support.database import Database
 
 TABLES = (
-    "outbox", "readmodel", "readmodel_applied", "readmodel_held", "account", "account_shadow",
-    "account_total", "account_total_shadow", "pillarbox_audit", "inbox", "inbox_attempt",
+    "outbox", "readmodel", "readmodel_applied", "readmodel_held", "readmodel_member", "account",
+    "account_shadow", "account_total", "account_total_shadow", "pillarbox_audit", "inbox", "inbox_attempt",
     "inbox_parked", "inbox_task", "consumer_tenant", "outbox_control",
 )  # fmt: skip
 

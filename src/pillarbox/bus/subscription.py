@@ -129,8 +129,17 @@ class RememberingBus(Protocol):
 
 
 @runtime_checkable
+class GroupCounting(Protocol):
+    """A subscription whose `lag` counts its own partitions, and that can count those of others too."""
+
+    async def group_lag(self) -> int | None:
+        """Return how many messages wait for the whole group, or None if nobody knows."""
+        ...
+
+
+@runtime_checkable
 class EndSeeing(Protocol):
-    """A subscription that cannot count what waits, and yet knows whether anything does."""
+    """A subscription that knows more than its `lag` says of whether anything waits."""
 
     async def is_at_end(self) -> bool:
         """Tell whether the group has acknowledged all that was published; False if nobody knows."""
@@ -142,6 +151,23 @@ async def nothing_waits(subscription: Subscription) -> bool:
     if isinstance(subscription, EndSeeing):
         return await subscription.is_at_end()
     return await subscription.lag() == 0
+
+
+class Outlook(NamedTuple):
+    """What a broker says of a group: how many messages wait, and whether it has reached the end."""
+
+    waiting: int | None
+    at_end: bool | None
+
+
+async def outlook(subscription: Subscription) -> Outlook:
+    """Ask a broker what it has for a group; None where nobody knows."""
+    if isinstance(subscription, GroupCounting):
+        waiting = await subscription.group_lag()
+        return Outlook(waiting, None if waiting is None else waiting == 0)
+    at_end = await nothing_waits(subscription)
+    waiting = await subscription.lag()
+    return Outlook(waiting, True if at_end else None if waiting is None else False)
 
 
 class SubscribingBus(Protocol):

@@ -16,6 +16,8 @@ from pillarbox.consumer.loop import ConsumerLoop
 from pillarbox.consumer.named_tasks import TaskFunction, task_of
 from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.routes import Routes
+from pillarbox.consumer.standing import Standing
+from pillarbox.consumer.telling import Listener
 from pillarbox.consumer.transactions import SessionFactory
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.domain import event_type_of
@@ -58,6 +60,7 @@ class Consumer:
         self.routes = routes or Routes()
         self.tasks: dict[str, Task] = {}
         self.chores: list[Chore] = []
+        self.listener: Listener | None = None
         self.config = config or ConsumerConfig()
         self.observer = observer or Observer()
         self._subscribe, self._session_factory, self._schema = subscribe, session_factory, schema
@@ -118,6 +121,10 @@ class Consumer:
         if self._loop is not None:
             self._loop.stop()
 
+    def standing(self) -> Standing:
+        """Return how the run of this member stands, or has ended, without the broker's word."""
+        return Standing() if self._loop is None else self._loop.standing()
+
     @property
     def request(self) -> SubscriptionRequest:
         """What this consumer asks a bus for."""
@@ -132,6 +139,7 @@ class Consumer:
             self.config,
             tasks=self.tasks,
             chores=self.chores,
+            listener=self.listener,
             observer=self.observer,
             clock=self.clock,
             chance=self._chance,

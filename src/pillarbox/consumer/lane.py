@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pillarbox.bus.subscription import Delivery
 from pillarbox.consumer.identity import message_id_of
@@ -26,6 +27,7 @@ class InHand:
     message_id: str
     arrival: int = 0
     """Its number among all that came."""
+    came_at: datetime | None = None
     attempts: int = 0
     """How often it was tried and failed, here or in a process before this one."""
     held_since: float | None = None
@@ -49,6 +51,12 @@ class InHand:
     def envelope(self) -> MessageEnvelope | None:
         """What it was read as, if it could be read."""
         return self.content.envelope if isinstance(self.content, Prepared) else None
+
+    @property
+    def recorded_at(self) -> datetime | None:
+        """When it occurred, as the message says; else when it came."""
+        envelope = self.envelope
+        return (envelope and envelope.occurred_at) or self.came_at
 
     @property
     def key(self) -> str | None:

@@ -80,6 +80,8 @@ class LaneRunner:
         self._free.set()
         self._task: asyncio.Task[None] | None = None
         self._careful = 0
+        self.newest: datetime | None = None
+        """The time of the newest message that was finished here."""
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Do batch after batch; each is a task, which can be rolled back by itself."""
@@ -160,6 +162,8 @@ class LaneRunner:
         await self._note_attempts([(i, ends[i]) for i in batch if i.line in held])
         done |= await self._set_aside(batch, verdicts, ends, held)
         self.lane.finish([item for item in batch if item not in done], held)
+        times = [self.newest, *(item.recorded_at for item in done)]
+        self.newest = max((time for time in times if time is not None), default=None)
         failed = any(isinstance(end, Trial) for end in ends.values())
         self._careful = _CAREFUL_BATCHES if failed else max(self._careful - 1, 0)
 

@@ -23,7 +23,9 @@ from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.parked import ParkedMessages
 from pillarbox.consumer.returning import Returning
 from pillarbox.consumer.routes import Ignored, Routes
+from pillarbox.consumer.standing import Standing, standing_of
 from pillarbox.consumer.tasks import StoredTasks
+from pillarbox.consumer.telling import Listener, Telling
 from pillarbox.consumer.tenants import Tenants
 from pillarbox.consumer.transactions import DatabaseAway, SessionFactory, Transactions
 from pillarbox.consumer.turnstile import Turnstile
@@ -61,6 +63,7 @@ class ConsumerLoop:
         *,
         tasks: Mapping[str, Task] | None = None,
         chores: Sequence[Chore] = (),
+        listener: Listener | None = None,
         observer: Observer | None = None,
         clock: Clock = SYSTEM_CLOCK,
         chance: random.Random | None = None,
@@ -110,6 +113,7 @@ class ConsumerLoop:
             chores,
         )
         self._runners = [LaneRunner(self._around) for _ in range(config.lanes)]
+        self._telling = Telling(self._around, self.standing, listener)
         self._arrived, self._busy_at = 0, 0.0
 
     def stop(self) -> None:
@@ -121,6 +125,11 @@ class ConsumerLoop:
             event.set()
         for runner in self._runners:
             runner.wake.set()
+
+    def standing(self) -> Standing:
+        """Return how this member stands, without its broker's word."""
+        items = [item for runner in self._runners for item in runner.lane]
+        return standing_of(items, [runner.newest for runner in self._runners])
 
     async def run_forever(self) -> None:
         """Consume until stopped."""
@@ -166,7 +175,7 @@ class ConsumerLoop:
                     ),
                     *(
                         group.create_task(chore, name="pillarbox-chore")
-                        for chore in self._chores.all()
+                        for chore in (*self._chores.all(), self._telling.for_ever())
                     ),
                 ]
                 receiving = group.create_task(self._receive(ending), name="pillarbox-receive")
@@ -236,11 +245,12 @@ class ConsumerLoop:
             if deliveries or not self._is_idle():
                 self._busy_at = time.monotonic()
             elif ending is not None and not await self._chores.sweep() and await ending():
+                await self._telling.tell()
                 return
 
     async def _take_in(self, deliveries: Sequence[Delivery]) -> None:
         self._observer.received(len(deliveries))
-        ignored = []
+        ignored, now = [], self._books.clock.now()
         for delivery in deliveries:
             content = self._routes.prepare(delivery.message)
             if isinstance(content, Ignored):
@@ -248,6 +258,7 @@ class ConsumerLoop:
                 continue
             self._arrived += 1
             item = in_hand(delivery, content, self._arrived)
+            item.came_at = now
             runner = self._runners[lane_of(item.line, len(self._runners))]
             runner.lane.put(item)
             runner.wake.set()

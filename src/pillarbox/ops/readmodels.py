@@ -15,8 +15,10 @@ from pillarbox.measures import Sample
 from pillarbox.ops.act import ActLimits, Desk, Done
 from pillarbox.ops.audit import ALL, AuditEntry, checked_actor, checked_reason
 from pillarbox.ops.transactions import Transactions
+from pillarbox.readmodel.lag import Lag, Members, Told, age, lag_of
 from pillarbox.readmodel.position import Position
-from pillarbox.schema.tables import in_the_log, outbox, readmodel, readmodel_held
+from pillarbox.readmodel.subscription import subscriber
+from pillarbox.schema.tables import in_the_log, inbox_parked, outbox, readmodel, readmodel_held
 from pillarbox.schema.types import DatabaseTime
 
 CAP: Final = 100_000
@@ -26,8 +28,12 @@ CAP: Final = 100_000
 class ModelView:
     """One generation of a read model.
 
-    `lag_events` counts rows of the log that are not applied, up to a cap of 100,000, and `lag_seconds`
-    is the age of the oldest; None for a model that follows a subscription, whose consumer knows.
+    `lag_events` counts events that are not applied, in a log up to a cap of 100,000, and `lag_seconds`
+    is the age of the oldest. A model that follows a subscription is as its members told last: the count
+    is None if their broker does not know it or nobody runs the model, and the age then is the time since
+    it was last known to have everything.
+
+    `held_keys` are keys whose event could not be applied and waits aside; they are in no lag.
     """
 
     name: str
@@ -40,7 +46,7 @@ class ModelView:
     events: int
     held_keys: int
     lag_events: int | None
-    lag_seconds: float | None
+    lag_seconds: float
     started_at: datetime
     moved_at: datetime
 
@@ -99,16 +105,15 @@ class ReadModelOps:
 
 
 def gauges_of(views: Sequence[ModelView]) -> Iterator[Sample]:
-    """Return the lag of live models that follow the log."""
+    """Return the lag of live models."""
     live = [view for view in views if view.state == "live"]
     for view in live:
         if view.lag_events is not None:
             labels = (("model", view.name),)
             yield Sample("pillarbox_readmodel_lag_events", "gauge", view.lag_events, labels)
     for view in live:
-        if view.lag_seconds is not None:
-            labels = (("model", view.name),)
-            yield Sample("pillarbox_readmodel_lag_seconds", "gauge", view.lag_seconds, labels)
+        labels = (("model", view.name),)
+        yield Sample("pillarbox_readmodel_lag_seconds", "gauge", view.lag_seconds, labels)
 
 
 def _change(desk: Desk, change: _Change, connection: Connection) -> Done:
@@ -141,7 +146,11 @@ def _views(at: Transactions, connection: Connection) -> Sequence[ModelView]:
 
 
 def _view(at: Transactions, connection: Connection, row: RowMapping, held: int) -> ModelView:
-    lag = _lag(at, connection, row) if row["source"] == "log" else (None, None)
+    if row["source"] == "log":
+        lag = _log_lag(at, connection, row)
+    else:
+        lag = _told_lag(at, connection, row)
+        held = _keys_aside(at, connection, subscriber(row["name"], row["generation"]))
     return ModelView(
         name=row["name"],
         generation=row["generation"],
@@ -152,21 +161,35 @@ def _view(at: Transactions, connection: Connection, row: RowMapping, held: int) 
         target=row["target"],
         events=row["events"],
         held_keys=held,
-        lag_events=lag[0],
-        lag_seconds=lag[1],
+        lag_events=lag.events,
+        lag_seconds=lag.seconds,
         started_at=row["started_at"],
         moved_at=row["moved_at"],
     )
 
 
-def _lag(at: Transactions, connection: Connection, row: RowMapping) -> tuple[int, float]:
+def _told_lag(at: Transactions, connection: Connection, row: RowMapping) -> Lag:
+    query = Members(at.schema).select((row["name"], row["generation"]))
+    told = [Told.of(found) for found in connection.execute(query).mappings()]
+    # Asked afterwards: what was told is never of a later time.
+    now = connection.execute(select(DatabaseTime())).scalar_one()
+    return lag_of(told, now, row["started_at"])
+
+
+def _keys_aside(at: Transactions, connection: Connection, consumer: str) -> int:
+    table = at.table(inbox_parked)
+    keys = select(table.c.tenant_id, table.c.key).distinct()
+    keys = keys.where(table.c.consumer == consumer, table.c.key.is_not(None))
+    return connection.scalar(select(func.count()).select_from(keys.subquery())) or 0
+
+
+def _log_lag(at: Transactions, connection: Connection, row: RowMapping) -> Lag:
     position = Position.of(row["position"], row["gaps"])
     waiting = unapplied(at, position).limit(CAP).subquery()
     oldest = select(func.min(waiting.c.created_at)).scalar_subquery()
     query = select(func.count(), oldest, DatabaseTime()).select_from(waiting)
     found = connection.execute(query).one()
-    seconds = 0.0 if found[1] is None else (found[2] - found[1]).total_seconds()
-    return found[0], max(seconds, 0.0)
+    return Lag(found[0], 0.0 if found[1] is None else age(found[1], found[2]))
 
 
 def unapplied(at: Transactions, position: Position) -> Select[Any]:

@@ -9,7 +9,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.readmodel.position import Position
-from pillarbox.schema.tables import readmodel, readmodel_applied, readmodel_held, table_in
+from pillarbox.schema.tables import (
+    readmodel,
+    readmodel_applied,
+    readmodel_held,
+    readmodel_member,
+    table_in,
+)
 from pillarbox.schema.types import DatabaseTime
 
 Source = Literal["log", "bus"]
@@ -46,6 +52,7 @@ class Checkpoints:
         self._table = table_in(readmodel, schema)
         self._applied = table_in(readmodel_applied, schema)
         self._held = table_in(readmodel_held, schema)
+        self._members = table_in(readmodel_member, schema)
 
     async def find(
         self, session: AsyncSession, name: str, state: State = "live", *, lock: bool = False
@@ -160,7 +167,7 @@ class Checkpoints:
     async def tidy(self, session: AsyncSession, name: str) -> None:
         """Delete the books of generations that are gone."""
         kept = select(self._table.c.generation).where(self._table.c.name == name)
-        for table in (self._applied, self._held):
+        for table in (self._applied, self._held, self._members):
             await session.execute(
                 delete(table).where(table.c.name == name, table.c.generation.not_in(kept))
             )

@@ -26,7 +26,8 @@ class ReadModelConfig:
     commits of the same process shorten it. An event that fails holds its key and comes again after
     `retry_delay`, twice as long each time up to `retry_delay_max`. `history="whole"` refuses to begin
     where events before the oldest row are gone; "kept" begins with what is there. A rebuild from a
-    subscription waits up to `fill_timeout` for a silent broker to say that it has nothing more.
+    subscription waits up to `fill_timeout` for a silent broker to say that it has nothing more. A model
+    that follows a subscription tells how it stands every `tell_every`, and at once when it falls behind.
     """
 
     batch_size: int = 1_000
@@ -35,6 +36,7 @@ class ReadModelConfig:
     retry_delay_max: float = 300.0
     history: History = "whole"
     fill_timeout: float = 120.0
+    tell_every: float = 5.0
 
     def __post_init__(self) -> None:
         check_whole("batch_size", self.batch_size, 1, 10_000)
@@ -43,6 +45,7 @@ class ReadModelConfig:
         check_between("retry_delay_max", self.retry_delay_max, 0.001, 604_800)
         check_not_below("retry_delay_max", self.retry_delay_max, "retry_delay", self.retry_delay)
         check_between("fill_timeout", self.fill_timeout, 0.001, 86_400)
+        check_between("tell_every", self.tell_every, 0.001, 3_600)
         check_one_of("history", self.history, get_args(History))
 
     @classmethod

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
@@ -24,6 +24,7 @@ from pillarbox.readmodel.handling import routes_of
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Progress, Reporter, unheard
 from pillarbox.readmodel.rebuild import replace_rows
+from pillarbox.readmodel.telling import Teller
 from pillarbox.readmodel.writing import Queued, Writer
 from pillarbox.schema.tables import inbox_parked
 
@@ -92,6 +93,16 @@ class Subscriber:
             made.tasks[FORGET] = Task(FORGET, _forgetting(self.parts.cache, self.model.name))
         return made
 
+    @asynccontextmanager
+    async def told(self) -> AsyncIterator[Consumer]:
+        """Make the consumer; it tells how it stands, and at the end that it leaves."""
+        consumer = self.consumer()
+        teller = Teller((self.model.name, self.generation), self.parts, consumer)
+        try:
+            yield consumer
+        finally:
+            await teller.leave()
+
     async def _check(self, checkpoints: Checkpoints, ctx: Context) -> None:
         """Hold the generation as it is until the commit; once in a transaction.
 
@@ -141,7 +152,8 @@ class SubscribedRunner:
         """Take what there is into the model and end: for tests and for jobs."""
         at = await self.begun()
         if not at.paused:
-            await self._subscriber(at).consumer().drain()
+            async with self._subscriber(at).told() as consumer:
+                await consumer.drain()
 
     def stop(self) -> None:
         """Finish what is in hand and end."""
@@ -169,8 +181,7 @@ class SubscribedRunner:
     async def _follow(self, at: Generation) -> None:
         """Run the consumer of a generation until it is paused, gone, or we are to stop."""
         following = self._following = self._subscriber(at)
-        consumer = following.consumer()
-        async with asyncio.TaskGroup() as group:
+        async with following.told() as consumer, asyncio.TaskGroup() as group:
             running = group.create_task(consumer.run_forever())
             watching = group.create_task(self._watch(at, following, consumer))
             await running
@@ -297,13 +308,13 @@ class SubscribedRebuild:
 
     async def _caught_up(self, following: Subscriber, patience: timedelta, *, still: bool) -> bool:
         """Take messages to the end, or until the generation turns out to be another's."""
-        consumer = following.consumer()
-        watching = asyncio.ensure_future(self._watch(following, consumer, still=still))
-        try:
-            return await consumer.catch_up(patience)
-        finally:
-            watching.cancel()
-            await asyncio.wait({watching})
+        async with following.told() as consumer:
+            watching = asyncio.ensure_future(self._watch(following, consumer, still=still))
+            try:
+                return await consumer.catch_up(patience)
+            finally:
+                watching.cancel()
+                await asyncio.wait({watching})
 
     async def _watch(self, following: Subscriber, consumer: Consumer, *, still: bool) -> None:
         while not following.moved.is_set():

@@ -114,15 +114,19 @@ class KafkaSubscription:
         behind = await self._poller.ask(lambda consumer: _behind(consumer, read))
         return None if behind is None else behind + len(self._arrivals)
 
-    async def is_at_end(self) -> bool:
-        """Tell whether the group has read all partitions, also those of other members."""
+    async def group_lag(self) -> int | None:
+        """Count what lies behind the group, in the partitions of other members as they have committed."""
         if self._poller is None or self._closing or not self._shares:
-            return False
+            return None
         read, topics = self._read(), self._request.topics
         behind = await self._poller.ask(
             lambda consumer: _behind(consumer, {**_unread(consumer, topics), **read})
         )
-        return behind == 0 and not self._arrivals
+        return None if behind is None else behind + len(self._arrivals)
+
+    async def is_at_end(self) -> bool:
+        """Tell whether the group has read all partitions, also those of other members."""
+        return await self.group_lag() == 0
 
     async def close(self) -> None:
         """Commit what is finished and leave the group."""

@@ -1,6 +1,6 @@
 -- Purpose: create the tables of read models, part of version 3, on PostgreSQL 15 and newer: how far
---   each model is, what overwrote its rows last, and what is held back; and the index by which the
---   outbox is read as a log.
+--   each model is, what overwrote its rows last, what is held back, and what the members of
+--   subscribed models tell; and the index by which the outbox is read as a log.
 -- Locks: one advisory lock per database, so that two runs follow each other; SHARE on the outbox
 --   while the index is built. Where that takes too long, create it CONCURRENTLY beforehand.
 -- Frozen: never edit this file after a release; write the next version.
@@ -58,8 +58,24 @@ CREATE TABLE IF NOT EXISTS @{schema}readmodel_held (
     PRIMARY KEY (tenant_id, name, generation, key)
 );
 
+CREATE TABLE IF NOT EXISTS @{schema}readmodel_member (
+    waiting bigint,
+    told_at timestamptz NOT NULL DEFAULT now(),
+    good_until timestamptz NOT NULL,
+    oldest_at timestamptz,
+    fresh_at timestamptz,
+    generation integer NOT NULL,
+    in_hand integer NOT NULL,
+    at_end smallint,
+    name varchar(255) COLLATE "C" NOT NULL,
+    member varchar(255) COLLATE "C" NOT NULL,
+    PRIMARY KEY (name, generation, member)
+);
+
 -- Tables whose rows are written again and again: vacuum by count, room for HOT updates.
 ALTER TABLE @{schema}readmodel SET (fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+ALTER TABLE @{schema}readmodel_member SET (fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 ALTER TABLE @{schema}readmodel_applied SET (fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);

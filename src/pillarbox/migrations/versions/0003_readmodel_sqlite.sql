@@ -1,6 +1,6 @@
 -- Purpose: create the tables of read models, part of version 3, on SQLite: how far each model is,
---   what overwrote its rows last, and what is held back; and the index by which the outbox is read
---   as a log.
+--   what overwrote its rows last, what is held back, and what the members of subscribed models
+--   tell; and the index by which the outbox is read as a log.
 -- Locks: the database's write lock, statement by statement; every statement may be repeated.
 -- Frozen: never edit this file after a release; write the next version.
 
@@ -51,4 +51,18 @@ CREATE TABLE IF NOT EXISTS readmodel_held (
     error_class VARCHAR(100) NOT NULL,
     error_message TEXT NOT NULL,
     PRIMARY KEY (tenant_id, name, generation, "key")
+);
+
+CREATE TABLE IF NOT EXISTS readmodel_member (
+    waiting INTEGER,
+    told_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    good_until DATETIME NOT NULL,
+    oldest_at DATETIME,
+    fresh_at DATETIME,
+    generation INTEGER NOT NULL,
+    in_hand INTEGER NOT NULL,
+    at_end SMALLINT,
+    name VARCHAR(255) NOT NULL,
+    member VARCHAR(255) NOT NULL,
+    PRIMARY KEY (name, generation, member)
 );

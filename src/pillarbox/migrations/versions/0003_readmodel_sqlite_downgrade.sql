@@ -5,3 +5,4 @@ DROP INDEX IF EXISTS ix_outbox_seq;
 DROP TABLE IF EXISTS readmodel;
 DROP TABLE IF EXISTS readmodel_applied;
 DROP TABLE IF EXISTS readmodel_held;
+DROP TABLE IF EXISTS readmodel_member;

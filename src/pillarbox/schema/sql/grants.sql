@@ -7,6 +7,7 @@ REVOKE ALL ON
     @{schema}inbox, @{schema}inbox_applied, @{schema}inbox_attempt, @{schema}inbox_parked,
     @{schema}inbox_task, @{schema}consumer_tenant, @{schema}idempotency,
     @{schema}readmodel, @{schema}readmodel_applied, @{schema}readmodel_held,
+    @{schema}readmodel_member,
     @{schema}saga, @{schema}saga_step, @{schema}saga_stray
     FROM PUBLIC, "@{application}", "@{projector}";
 REVOKE ALL ON SEQUENCE @{schema}outbox_seq, @{schema}inbox_parked_seq
@@ -29,7 +30,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     TO "@{application}";
 -- It keeps read models that follow a subscription.
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    @{schema}readmodel, @{schema}readmodel_applied, @{schema}readmodel_held
+    @{schema}readmodel, @{schema}readmodel_applied, @{schema}readmodel_held,
+    @{schema}readmodel_member
     TO "@{application}";
 GRANT USAGE ON SEQUENCE @{schema}inbox_parked_seq TO "@{application}";
 -- Sagas go on inside its own tenant too.
@@ -50,7 +52,8 @@ GRANT SELECT, INSERT ON @{schema}pillarbox_audit TO "@{projector}";
 GRANT SELECT, UPDATE, DELETE ON @{schema}inbox_parked TO "@{projector}";
 -- Read models that follow the log read every tenant's events, and so act with its rights too.
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    @{schema}readmodel, @{schema}readmodel_applied, @{schema}readmodel_held
+    @{schema}readmodel, @{schema}readmodel_applied, @{schema}readmodel_held,
+    @{schema}readmodel_member
     TO "@{projector}";
 -- They read sagas, and say what they wish of one; the application carries it out.
 GRANT SELECT, UPDATE ON @{schema}saga TO "@{projector}";

@@ -28,7 +28,12 @@ from pillarbox.schema.tables.outbox import (
     outbox_settings,
     pillarbox_audit,
 )
-from pillarbox.schema.tables.readmodel import readmodel, readmodel_applied, readmodel_held
+from pillarbox.schema.tables.readmodel import (
+    readmodel,
+    readmodel_applied,
+    readmodel_held,
+    readmodel_member,
+)
 from pillarbox.schema.tables.saga import saga, saga_step, saga_stray
 
 # The projector and operators, who act with its rights, serve every tenant in these; in the others
@@ -86,6 +91,7 @@ __all__ = [
     "readmodel",
     "readmodel_applied",
     "readmodel_held",
+    "readmodel_member",
     "saga",
     "saga_step",
     "saga_stray",

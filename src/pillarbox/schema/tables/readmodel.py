@@ -1,4 +1,4 @@
-"""The tables of read models: how far each is, what overwrote its rows last, what is held back."""
+"""The tables of read models: how far each is, what overwrote its rows, what is held, who runs it."""
 
 from sqlalchemy import (
     CheckConstraint,
@@ -71,4 +71,21 @@ readmodel_held = Table(
     Column("error_class", String(100), nullable=False),
     Column("error_message", Text, nullable=False),
     PrimaryKeyConstraint("tenant_id", "name", "generation", "key"),
+)
+
+# What a process that runs a subscribed model has told last; see `pillarbox.readmodel.lag`.
+readmodel_member = Table(
+    "readmodel_member",
+    metadata,
+    Column("waiting", BIG),
+    Column("told_at", UtcTime, nullable=False, server_default=func.now()),
+    Column("good_until", UtcTime, nullable=False),
+    Column("oldest_at", UtcTime),
+    Column("fresh_at", UtcTime),
+    Column("generation", Integer, nullable=False),
+    Column("in_hand", Integer, nullable=False),
+    Column("at_end", SmallInteger),
+    Column("name", IDENTIFIER, nullable=False),
+    Column("member", IDENTIFIER, nullable=False),
+    PrimaryKeyConstraint("name", "generation", "member"),
 )
