@@ -1,7 +1,7 @@
 """Hot rows in a real Redis: removed after the commit, and never put back by a slow reader."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -10,12 +10,13 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session
 
 from pillarbox import ReadDAO
+from pillarbox.clock import SYSTEM_CLOCK, Clock
 from pillarbox.consumer.transactions import DatabaseAway
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.query import decoded, encoded
 from pillarbox.readmodel.rebuild import LogRebuild
 from pillarbox.readmodel.redis_cache import RedisRowCache
-from pillarbox.readmodel.runner import LogRunner
+from pillarbox.readmodel.runner import LogFollower, LogRunner
 from pillarbox.servers import Redis
 from tests.readmodel.rig import Accounts, Deposited, Rig
 from tests.support.database import on
@@ -141,6 +142,47 @@ async def test_rows_are_forgotten_that_another_process_changed_again_before_it_d
     await runner.drain()
 
     assert (before, await read(rig, cache)) == (5, 6)
+
+
+class LaterClock:
+    """A clock by which every held key is due."""
+
+    def now(self) -> datetime:
+        return SYSTEM_CLOCK.now() + timedelta(hours=1)
+
+
+def dying(rig: Rig, *, broken: bool, clock: Clock = SYSTEM_CLOCK) -> LogFollower:
+    """Make a process that says no word to the cache, and has an event to hold while it is broken."""
+    dead = DeadCache("redis://127.0.0.1:1", prefix="nobody")
+    config = rig.parts(retry_delay=60).config
+    model = Accounts()
+    model.broken = broken
+    return LogFollower(model, Parts(rig.database.sessions, config, cache=dead, clock=clock))
+
+
+@on_one
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "after a batch of the same rows"])
+async def test_rows_of_a_held_key_are_forgotten_when_the_process_that_released_it_died(
+    rig: Rig, cache: RedisRowCache, beside: bool
+) -> None:
+    """They were once listed nowhere; and a list of the same rows at the same position is another."""
+    runner = LogRunner(Accounts(), cached(rig, cache))
+    await rig.record(Deposited("a", 5))
+    await runner.drain()
+    await rig.record_raw("Opened", {"account_id": "a", "owner": "ann"}, key="another")
+    if beside:
+        await rig.record(Deposited("a", 1))
+    await dying(rig, broken=True).turn()
+    await runner.drain()
+    before = await read(rig, cache)
+
+    await dying(rig, broken=False, clock=LaterClock()).release_due()
+    stale = await read(rig, cache)
+    await runner.drain()
+
+    assert before == stale == (6 if beside else 5)
+    assert await read(rig, cache) == 0
+    assert await rig.count("readmodel_held") == 0
 
 
 class Unanswered(Session):

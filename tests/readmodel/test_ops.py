@@ -7,6 +7,7 @@ from pillarbox.ops import ReadModelOps
 from pillarbox.schema.tables import pillarbox_audit
 from tests.readmodel.rig import Deposited, Opened, Rig
 from tests.support.database import on_postgres
+from tests.support.waiting import until
 
 WHY = "the table is being moved"
 
@@ -96,6 +97,24 @@ async def test_every_act_is_audited(rig: Rig) -> None:
 async def test_a_model_that_nobody_knows_cannot_be_paused(rig: Rig) -> None:
     with pytest.raises(ReadModelUnknown, match="'orders'"):
         await ops_of(rig).pause("orders", reason=WHY)
+
+
+async def test_events_of_a_held_key_count_once_they_are_applied(rig: Rig) -> None:
+    runner = rig.runner()
+    runner.model.broken = True  # type: ignore[attr-defined]  # of the model of these tests
+    await rig.record(Opened("a", "ann"), Deposited("a", 1), Deposited("b", 1))
+    await runner.drain()
+    (held,) = await ops_of(rig).list()
+    runner.model.broken = False  # type: ignore[attr-defined]  # of the model of these tests
+
+    async def is_released() -> bool:
+        await runner.drain()
+        return await rig.count("readmodel_held") == 0
+
+    await until(is_released, "the key is due and released")
+    (released,) = await ops_of(rig).list()
+
+    assert (held.events, released.events) == (1, 3)
 
 
 async def test_held_keys_are_counted(rig: Rig) -> None:

@@ -14,12 +14,14 @@ MOST: Final = 10_000
 
 
 class _List(NamedTuple):
-    """The rows in a model's row, and the position of the batch that left them there.
+    """The rows in a model's row, and how far the model was with whoever left them there.
 
-    Two batches often change the same rows: the rows alone do not tell one from the other.
+    Two batches often change the same rows: the rows alone do not tell one from the other. A held key
+    that is tried again does not move the position, and counts its events.
     """
 
     position: Position
+    events: int
     rows: tuple[tuple[str, str], ...]
 
 
@@ -42,7 +44,7 @@ class Forgetting:
         """Look at a model's row as it was before a batch: somebody else may have written it."""
         if self._parts.cache is None:
             return
-        found, self._listed = _List(at.position, at.touched), None
+        found, self._listed = _List(at.position, at.events, at.touched), None
         if found != self._seen:
             self._rows |= set(at.touched)
             self._seen = found
@@ -50,18 +52,21 @@ class Forgetting:
             self._all = True
         self._generation = at.generation
 
-    def listed(self, written: set[tuple[str, str]], position: Position) -> Touched:
-        """Return what a batch leaves in the model's row: its own rows, and those still to do."""
+    def listed(self, written: set[tuple[str, str]], position: Position, events: int) -> Touched:
+        """Return what a transaction leaves in the model's row: its own rows, and those still to do.
+
+        Position and events are those that it leaves there as well.
+        """
         if self._parts.cache is None:
             return []
         rows = sorted(self._rows | written)
         if len(rows) > MOST:
             self._all, rows = True, []
-        self._listed = _List(position, tuple(rows))
+        self._listed = _List(position, events, tuple(rows))
         return [list(row) for row in rows]
 
     def add(self, written: set[tuple[str, str]]) -> None:
-        """Take in the rows of a batch that is committed.
+        """Take in the rows of a transaction that is committed.
 
         Its list in the model's row is no news from now on, and not before: when the answer to a commit is
         lost, only the list tells which rows it changed.

@@ -71,7 +71,7 @@ class LogFollower:
         apply = self._carefully if careful else _together
         events, touched = await apply(session, at, applier, entries)
         if position != at.position:
-            listed = self.forgetting.listed(touched, position)
+            listed = self.forgetting.listed(touched, position, at.events + events)
             await self.checkpoints.move(session, at, position, events=events, touched=listed)
             self.parts.observer.applying(events)
         fresh = sum(entry.seq > at.position.number for entry in found.entries)
@@ -104,11 +104,18 @@ class LogFollower:
     async def release_due(self) -> None:
         """Try keys again that are due."""
         now = self.parts.clock.now()
+        events, touched = 0, set[tuple[str, str]]()
         async with self.parts.transactions.begin(None) as session:
             at = await self.locked(session)
+            self.forgetting.notice(at)
             due = [k for k in (await self.held.of(session, at)).values() if k.due_at <= now]
             for key in due:
-                await self._try_again(session, at, key)
+                count, written = await self._try_again(session, at, key)
+                events, touched = events + count, touched | written
+            if events:
+                listed = self.forgetting.listed(touched, at.position, at.events + events)
+                await self.checkpoints.move(session, at, at.position, events=events, touched=listed)
+        self.forgetting.add(touched)
         await self.forgetting.forget()
 
     async def _transact(self, *, careful: bool) -> Batch:
@@ -155,23 +162,27 @@ class LogFollower:
         log.error("event_held", extra={**fields, "error_class": type(error).__name__})
         self.parts.observer.held(entry.tenant_id, entry.key, type(error).__name__)
 
-    async def _try_again(self, session: AsyncSession, at: Generation, key: HeldKey) -> None:
+    async def _try_again(
+        self, session: AsyncSession, at: Generation, key: HeldKey
+    ) -> tuple[int, Touched]:
         """Apply what waits for a key, one by one; the first that fails holds it from there on."""
+        count, touched = 0, set[tuple[str, str]]()
         found = await self.log.read_key(session, key.line, key.seq, at.position.number)
         applier = Applier(self.model, self.parts, at)
         # A row in a gap was committed meanwhile: the next batch reads it, and must be the only one.
         for entry in [entry for entry in found if at.position.covers(entry.seq)]:
             try:
                 async with session.begin_nested():
-                    _, touched = await applier.apply(session, [entry])
+                    events, written = await applier.apply(session, [entry])
             except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
                 _refuse_away(error)
                 attempts = key.attempts + 1 if entry.seq == key.seq else 1
                 await self._hold(session, at, entry, error, attempts=attempts)
-                return
-            self.forgetting.add(touched)
+                return count, touched
+            count, touched = count + events, touched | written
         await self.held.release(session, at, key.line)
         self.parts.observer.released(*key.line)
+        return count, touched
 
 
 class LogRunner:
