@@ -1,17 +1,44 @@
 """The fence: nothing is written without the leases, however late they were lost."""
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import select, text, update
 
 from pillarbox.projector.postgres.settling import Settling
-from pillarbox.projector.store import Failure, Settlement, StoreUnavailable
-from pillarbox.schema.tables import outbox_blocked_key, outbox_lease
-from tests.projector_stores.rig import Rig, claimed, numbers, on_postgres, shard
+from pillarbox.projector.store import Failure, OutboxEvent, Settled, Settlement, StoreUnavailable
+from pillarbox.schema.tables import outbox, outbox_blocked_key, outbox_lease
+from tests.projector_stores.rig import Owner, Rig, claimed, numbers, on_postgres, shard
 from tests.support.waiting import until
+
+
+class Form(NamedTuple):
+    """A form of settling: of how many tenants, which part, and what it makes of the events."""
+
+    part: str
+    becomes: str | None
+    tenants: int = 1
+    on_sent: str = "keep"
+
+
+FORMS: Final = {
+    "settle_sent": Form("sent", "SENT"),
+    "settle_sent_many": Form("sent", "SENT", tenants=2),
+    "settle_deleted": Form("sent", None, on_sent="delete"),
+    "settle_deleted_many": Form("sent", None, tenants=2, on_sent="delete"),
+    "failed": Form("failed", "FAILED"),
+    "dead": Form("dead", "DEAD"),
+    "waiting": Form("waiting", "key"),
+    "counted": Form("counted", "NEW"),
+}
+# The other driver goes the same way through a session.
+on_two: Final = pytest.mark.parametrize(
+    "rig", ["postgres+psycopg", "session+asyncpg"], indirect=True
+)
+every_form: Final = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
 @pytest.mark.parametrize("outcome", ["sent", "failed", "dead", "aside", "waiting", "counted"])
@@ -83,25 +110,53 @@ async def test_an_owner_that_freezes_while_it_settles_does_not_keep_its_shards(
     assert await rig.states() == {1: "NEW"}
 
 
-@on_postgres
-@pytest.mark.parametrize("troubled", [False, True])
-async def test_a_takeover_that_commits_while_settling_waits_is_seen(
-    rig: Rig, troubled: bool
+@on_two
+@every_form
+async def test_a_takeover_that_commits_before_settling_has_its_lease_changes_no_row(
+    rig: Rig, form: Form
 ) -> None:
-    owner, events = await claimed(rig, 1)
-    parts = Settlement(failed=[(events[0], Failure("x", "y", 1.0))]) if troubled else None
-    async with rig.database.engine.connect() as takeover:
+    owner, events = await claimed_as(rig, form)
+    before = await rig.all(outbox)
+    engine = rig.database.engine
+    async with engine.connect() as takeover, engine.connect() as other:
+        await other.execute(select(outbox).with_for_update())
         await takeover.execute(select(outbox_lease).with_for_update())
         await takeover.execute(update(outbox_lease).values(member_id=uuid4(), epoch=2))
         async with asyncio.TaskGroup() as group:
-            settling = group.create_task(
-                owner.store.settle(parts or Settlement(sent=events), owner.epochs)
-            )
+            settling = group.create_task(settle(owner, form, events))
             await until(lambda: someone_waits(rig), "settling waits for the lease")
             await takeover.commit()
+            # It does not even wait for the rows, which stay locked.
+            settled = await settling
 
-    assert settling.result().lost == frozenset(owner.epochs)
-    assert await rig.states() == {1: "NEW"}
+    assert settled.lost == shards_of(events)
+    assert await rig.all(outbox) == before
+    assert await rig.blocked() == {}
+
+
+@on_two
+@every_form
+async def test_no_shard_is_taken_over_while_settling_waits_for_a_row(rig: Rig, form: Form) -> None:
+    owner, events = await claimed_as(rig, form)
+    heir = await rig.join()
+    async with rig.database.engine.connect() as other:
+        await other.execute(select(outbox).with_for_update())
+        async with asyncio.TaskGroup() as group:
+            settling = group.create_task(settle(owner, form, events))
+            await until(lambda: someone_waits(rig), "settling waits for the row")
+            await rig.expire(owner)
+            await heir.keep()
+            taken = heir.epochs.keys()
+            # The row changes under it: what it waited for is judged anew.
+            await other.execute(update(outbox).values(routing_key="changed"))
+            await other.commit()
+    await heir.keep()
+
+    assert taken == set(range(64)) - shards_of(events)
+    assert settling.result().lost == frozenset()
+    becomes = {event.seq: form.becomes for event in events if form.becomes is not None}
+    assert await rig.states() == becomes
+    assert heir.epochs.keys() == set(range(64))
 
 
 @on_postgres
@@ -142,3 +197,23 @@ async def someone_waits(rig: Rig) -> bool:
             )
         )
         return bool(waiting)
+
+
+async def claimed_as(rig: Rig, form: Form) -> tuple[Owner, list[OutboxEvent]]:
+    """Record an event for each tenant of the form, and claim them."""
+    for number in range(1, form.tenants + 1):
+        await rig.record(number, tenant_id=f"tenant-{number}")
+    owner = await rig.owner(on_sent=form.on_sent)
+    return owner, await owner.claim()
+
+
+async def settle(owner: Owner, form: Form, events: Sequence[OutboxEvent]) -> Settled:
+    """Settle under the leases of these events alone, as the loop does."""
+    why = Failure("too-large", "1 MB", None if form.part == "dead" else 60.0)
+    parts: Any = [(event, why) for event in events] if form.part in ("failed", "dead") else events
+    epochs = {place: owner.epochs[place] for place in shards_of(events)}
+    return await owner.store.settle(Settlement(**{form.part: list(parts)}), epochs)
+
+
+def shards_of(events: Sequence[OutboxEvent]) -> frozenset[int]:
+    return frozenset(event.shard for event in events)
