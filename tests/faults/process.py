@@ -70,6 +70,10 @@ class Process:
         """Count the lines of the trace that tell of a step."""
         return self.trace.read_text("utf-8").count(f'"step": "{step}"')
 
+    def killed_at(self, point: str) -> int:
+        """Count the lines of the trace that tell of an end at a point."""
+        return self.trace.read_text("utf-8").count(f'"step": "killed", "point": "{point}"')
+
     def said(self) -> str:
         """Show the ends of its output and of its trace, for a failure's message."""
         texts = [path.read_text("utf-8")[-_TAIL:] for path in (self.output, self.trace)]

@@ -4,8 +4,9 @@
         --fail-point after-claim:3
 
 A fail point has the form NAME:N or NAME:N:SECONDS: the process kills itself with -9 the Nth time
-that it comes there, so many seconds after the step was announced. The trace has one line for each
-step and survives the kill.
+that it comes there, or so many seconds later. The points are exact: what lies between a statement
+and its answer, or between a message and its acknowledgement, is told by the connection and the bus.
+The trace has one line for each step and survives the kill.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from pillarbox.projector.projector import OutboxProjector
 from tests.faults.orphan import end_with_parent
 from tests.faults.points import POINTS, FailPoint
 from tests.faults.trace import Trace
+from tests.faults.watched import WatchedBus, WatchedConnection
 
 # The part of its lease that a projector waits for the bus's answer.
 _ANSWER_SHARE: Final = 0.7
@@ -49,26 +51,16 @@ class Saboteur(Observer):
         self._fail_point = fail_point
         self._left = 0 if fail_point is None else fail_point.times
         self._open = 0
-        self._found = False
-        self._renewing = False
-
-    def claiming(self) -> None:
-        if self._found:  # else there would be nothing to read, most likely
-            self._reach("after-read")
 
     def claimed(self, events: int, took: timedelta) -> None:
-        self._found = events > 0
-        if self._found:
+        if events:
             self._open += events
             self._trace.note("claimed", events=events, took=took.total_seconds())
-            self._reach("after-claim")
-            if self._renewing:
-                self._reach("lease-renewal")
+            self.reach("after-claim")
 
     def sending(self, topics: Sequence[str]) -> None:
         self._trace.note("sending", events=len(topics))
-        self._reach("before-send")
-        self._reach("after-send")
+        self.reach("before-send")
 
     def answered(
         self, topics: Sequence[str], outcomes: Sequence[PublishOutcome], took: timedelta
@@ -84,25 +76,17 @@ class Saboteur(Observer):
             took=took.total_seconds(),
         )
         if accepted:
-            self._reach("after-ack")
+            self.reach("after-ack")
 
     def settling(self, events: int) -> None:
         self._trace.note("settling", events=events)
-        if events:
-            self._reach("mid-settle")
 
     def settled(self, *, sent: int, failed: int, dead: int, took: timedelta) -> None:
         # A fenced settlement counts events that were let go of before.
         self._open = max(0, self._open - sent - failed - dead)
         self._trace.note("settled", sent=sent, failed=failed, dead=dead, took=took.total_seconds())
 
-    def renewing(self) -> None:
-        self._renewing = True
-        if self._open > 0:
-            self._reach("lease-renewal")
-
     def owns(self, shards: int) -> None:
-        self._renewing = False
         self._trace.note("owns", shards=shards)
 
     def fenced(self, events: int) -> None:
@@ -115,9 +99,12 @@ class Saboteur(Observer):
     def poll_failed(self, error: Exception) -> None:
         self._trace.note("poll-failed", error=f"{type(error).__name__}: {error}"[:200])
 
-    def _reach(self, name: str) -> None:
+    def reach(self, name: str) -> None:
+        """Come to a point; to die without events in hand would show nothing."""
         point = self._fail_point
         if point is None or point.name != name or self._left == 0:
+            return
+        if self._victim == os.getpid() and not self._open:
             return
         self._left -= 1
         if self._left == 0 and point.delay:
@@ -126,7 +113,8 @@ class Saboteur(Observer):
             self._end()
 
     def _end(self) -> None:
-        self._trace.note("killed", point=self._fail_point and self._fail_point.name)
+        point = self._fail_point and self._fail_point.name
+        self._trace.note("killed", point=point, events=self._open)
         os.kill(self._victim, signal.SIGKILL)
 
 
@@ -144,13 +132,24 @@ async def run(options: argparse.Namespace, trace: Trace) -> None:
     fail_point = FailPoint.parse(options.fail_point) if options.fail_point else None
     # The audit in the database knows a projector by this setting of its connections.
     dsn = make_conninfo(options.database, options=f"-c rig.projector={options.name}")
+    saboteur = Saboteur(trace, fail_point, options.victim)
+    bus = bus_of(
+        options.bus,
+        timedelta(seconds=_ANSWER_SHARE * options.lease),
+        **({"partitions": options.partitions} if options.partitions else {}),
+    )
+    if fail_point is not None and fail_point.name == "after-send":
+        bus = WatchedBus(bus, options.bus, saboteur.reach)
+
+    async def connect() -> WatchedConnection:
+        connection = await WatchedConnection.connect(dsn, autocommit=True)
+        connection.reach = saboteur.reach
+        connection.durable, connection.pause = not options.hasty, options.pause
+        return connection
+
     projector = OutboxProjector(
-        message_bus=bus_of(
-            options.bus,
-            timedelta(seconds=_ANSWER_SHARE * options.lease),
-            **({"partitions": options.partitions} if options.partitions else {}),
-        ),
-        dsn=dsn,
+        message_bus=bus,
+        connect=connect,
         config=OutboxProjectorConfig(
             lease=options.lease,
             batch_size=options.batch,
@@ -158,7 +157,7 @@ async def run(options: argparse.Namespace, trace: Trace) -> None:
             sleep_idle=options.sleep_idle,
             stop_timeout=options.stop_timeout,
         ),
-        observer=Saboteur(trace, fail_point, options.victim),
+        observer=saboteur,
     )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, projector.stop)
     end_with_parent()
@@ -176,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", required=True, type=Path)
     parser.add_argument("--fail-point", help=f"NAME:N[:SECONDS], one of {', '.join(POINTS)}")
     parser.add_argument("--victim", type=int, default=os.getpid(), help="whom to kill instead")
+    parser.add_argument("--hasty", type=int, default=0, help="1: claims do not wait for the disk")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each read")
     parser.add_argument("--partitions", type=int, help="spread each topic over so many")
     parser.add_argument("--lease", type=float, default=3.0)
     parser.add_argument("--batch", type=int, default=100)

@@ -40,7 +40,10 @@ _LEASES: Final = """
 _WAITING: Final = """
     SELECT count(*) FROM outbox
     WHERE status NOT IN ('SENT', 'DEAD') AND seq <= coalesce(%s, seq)"""
-_TROUBLED: Final = "SELECT count(*) FROM outbox WHERE status IN ('FAILED', 'DEAD')"
+_EVER_TROUBLED: Final = "SELECT count(*) FROM audit_status WHERE new_status IN ('FAILED', 'DEAD')"
+_UNEXPLAINED: Final = """
+    SELECT count(*) FROM outbox o
+    WHERE o.retry_count > (SELECT count(*) FROM audit_claim c WHERE c.seqs = ARRAY[o.seq])"""
 _ATTEMPTS: Final = "SELECT coalesce(sum(retry_count), 0) FROM outbox"
 
 
@@ -117,11 +120,23 @@ class Rig:
         """Count what is not delivered; up to a place in the outbox, if one is given."""
         return int(self.ask(_WAITING, up_to))
 
-    def troubled(self) -> int:
-        return int(self.ask(_TROUBLED))
+    def ever_troubled(self) -> int:
+        """Count how often an event became FAILED or DEAD, also if it was sent afterwards."""
+        return int(self.ask(_EVER_TROUBLED))
+
+    def unexplained_attempts(self) -> int:
+        """Count events with more attempts than claims that had nothing but the event in them.
+
+        One that was alone in flight when its projector died counts as the killer, and no other.
+        """
+        return int(self.ask(_UNEXPLAINED))
 
     def attempts(self) -> int:
         return int(self.ask(_ATTEMPTS))
+
+    def visible(self) -> int:
+        """Count transactions that were committed without waiting for the disk."""
+        return self.journal.read_text("utf-8").count('"fate": "visible"')
 
     def sent(self) -> int:
         return int(self.ask("SELECT count(*) FROM outbox WHERE status = 'SENT'"))
