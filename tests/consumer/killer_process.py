@@ -2,7 +2,8 @@
 
     python -m tests.consumer.killer_process DATABASE MAX_CRASHES [BUS ADMIN CONSUMER TOPIC]
 
-Without a bus it has one of its own, which hands over the same messages to every process.
+Without a bus it has one of its own, which hands over the same messages to every process. On real
+brokers it is run by `test_killing_messages`.
 """
 
 import asyncio

