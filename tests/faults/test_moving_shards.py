@@ -16,7 +16,7 @@ _BEGAN = "SELECT json_object_agg(id, extract(epoch FROM created_at)) FROM outbox
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("rig", ["kafka", "nats"], indirect=True)
+@pytest.mark.parametrize("rig", ["nats"], indirect=True)
 def test_a_projector_that_joins_and_leaves_under_traffic_is_not_noticed(rig: Rig) -> None:
     steady = rig.start_projector()
     rig.until(lambda: rig.leases(steady) == 64, "the first projector owns all", REST_SECONDS)

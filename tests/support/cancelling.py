@@ -53,6 +53,67 @@ class CancelledAt:
                 step = partial(inner.send, value)
 
 
+@dataclass(slots=True)
+class CancelledAnywhere:
+    """Run a task and cancel it when it and all that it has started have waited so many times."""
+
+    step: int
+    suspensions: int = 0
+    _task: asyncio.Task[Any] | None = None
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """Run to the end; tell whether the task was cancelled."""
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(self._make)
+        try:
+            self._task = loop.create_task(work)
+            await asyncio.wait({self._task})
+        finally:
+            loop.set_task_factory(None)
+            task, self._task = self._task, None  # its traceback would keep what it held alive
+        assert task is not None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        return task.cancelled()
+
+    def _make(
+        self, loop: asyncio.AbstractEventLoop, work: Any, /, **options: Any
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(self._counted(work), loop=loop, **options)
+        task.add_done_callback(lambda _: work.close())  # it may not have begun
+        return task
+
+    async def _counted(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return await _Counted(work, self._suspended)
+
+    def _suspended(self) -> None:
+        self.suspensions += 1
+        if self.suspensions == self.step and self._task is not None:
+            self._task.cancel()
+
+
+@dataclass(slots=True)
+class _Counted:
+    work: Coroutine[Any, Any, Any]
+    suspended: Callable[[], None]
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        inner = self.work.__await__()
+        step: Callable[[], Any] = partial(inner.send, None)
+        while True:
+            try:
+                waited_for = step()
+            except StopIteration as end:
+                return end.value
+            self.suspended()
+            try:
+                value = yield waited_for
+            except BaseException as error:  # noqa: BLE001 - handed on to the coroutine
+                step = partial(inner.throw, error)
+            else:
+                step = partial(inner.send, value)
+
+
 async def run(driven: CancelledAt) -> bool:
     """Run to the end; tell whether the coroutine was cancelled."""
 
