@@ -21,9 +21,9 @@ from sqlalchemy.dialects.sqlite import insert
 from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.errors import DuplicateEventId, InvalidConfig, InvalidEventId
 from pillarbox.event.ids import made_at
-from pillarbox.outbox.locks import Lock, locks_for
+from pillarbox.outbox.locks import locks_for
 from pillarbox.outbox.row import COLUMNS, EventRow
-from pillarbox.outbox.statements import run
+from pillarbox.outbox.statements import Statement
 from pillarbox.schema.tables import outbox, outbox_settings, table_in
 
 MAX_STATEMENT_BYTES: Final = 16 * 1024 * 1024
@@ -34,6 +34,10 @@ _ID_TOLERANCE: Final = timedelta(days=1)
 RECORDED: Final = "pillarbox.recorded"
 
 _JSON: Final = ("payload", "event_metadata")
+
+_INSERT_ONE: Final = Statement("insert_event", (*COLUMNS, "gate", "key_lock"))
+_NO_LOCKS: Final = (None, None)
+_INSERT_MANY: Final = Statement("insert_events", ("lock_shared", "lock_numbers", "events"))
 
 
 def _bound(name: str) -> BindParameter[Any]:
@@ -85,27 +89,17 @@ def _write_postgresql(
 ) -> tuple[int, str | None]:
     locks = locks_for(rows)
     if len(rows) == 1:
-        found = run(connection, "insert_event", _one_event(rows[0], locks), schema)
+        numbers = [lock.number for lock in locks] or _NO_LOCKS
+        found = _INSERT_ONE.run(connection, (*rows[0][: len(COLUMNS)], *numbers), schema)
         return (0, None) if found is None else (1, found[0])
+    shared, numbered = _array(lock.shared for lock in locks), _array(lock.number for lock in locks)
     inserted, transaction = 0, None
     for chunk in _chunks(rows):
-        parameters = {
-            "lock_shared": _array(lock.shared for lock in locks),
-            "lock_numbers": _array(lock.number for lock in locks),
-            "events": orjson.dumps([_as_json(row) for row in chunk]).decode(),
-        }
-        found = run(connection, "insert_events", parameters, schema)
+        events = orjson.dumps([_as_json(row) for row in chunk]).decode()
+        found = _INSERT_MANY.run(connection, (shared, numbered, events), schema)
         if found is not None:
             inserted, transaction = inserted + found[0], found[1]
     return inserted, transaction
-
-
-def _one_event(row: EventRow, locks: Sequence[Lock]) -> dict[str, Any]:
-    """Return the parameters of the statement for one event: its columns and its locks."""
-    parameters = row._asdict()
-    gate, key_lock = (lock.number for lock in locks) if locks else (None, None)
-    parameters["gate"], parameters["key_lock"] = gate, key_lock
-    return parameters
 
 
 def _write_sqlite(connection: Connection, rows: Sequence[EventRow]) -> int:
