@@ -8,7 +8,10 @@ database's settings row.
 
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple
+
+_PLACE: Final = Struct(">Hq")  # the first two bytes, and the next eight with a sign
 
 
 class Place(NamedTuple):
@@ -20,10 +23,7 @@ class Place(NamedTuple):
 
 def place_of(tenant_id: str, key: str) -> Place:
     """Return where the events of a key belong."""
-    digest = sha256(b"%b\x00%b" % (tenant_id.encode(), key.encode())).digest()
-    return Place(
-        int.from_bytes(digest[:2], "big"), int.from_bytes(digest[2:10], "big", signed=True)
-    )
+    return Place(*_PLACE.unpack_from(sha256(f"{tenant_id}\0{key}".encode()).digest()))
 
 
 @lru_cache(maxsize=4096)

@@ -78,32 +78,19 @@ class _Content(NamedTuple):
         return len(self.data or b"") if self.text is None else byte_length(self.text)
 
 
-def row_of(
-    new: NewEvent,
-    settings: CaptureSettings,
-    tenant_id: str = DEFAULT_TENANT,
-    *,
-    raised: RaisedEvent | None = None,
-) -> EventRow:
-    """Check a new event whole and return its row, or raise `InvalidEvent`.
-
-    Of an event that an aggregate raised, content and context were taken when it was raised.
-    """
+def row_of(new: NewEvent, settings: CaptureSettings, tenant_id: str = DEFAULT_TENANT) -> EventRow:
+    """Check a new event whole and return its row, or raise `InvalidEvent`."""
     kind = object if new.event is None else type(new.event)
     aggregate_type = _first(new.aggregate_type, class_setting(kind, "aggregate_type"))
-    topic = _first(new.topic, class_setting(kind, "topic"))
-    if topic is not None:
-        check_topic(topic, settings.rules)
+    topic = _named_topic(new.topic, kind, settings)
     event_type = check_key("event_type", _event_type(new, kind))
     if topic is None:
-        own_type = None if raised is None else class_setting(kind, "aggregate_type")
-        topic = _routed(settings, tenant_id, _first(own_type, aggregate_type), event_type)
+        topic = _routed(settings, tenant_id, aggregate_type, event_type)
     event_id = settings.new_id() if new.event_id is None else _given_id(new.event_id)
     aggregate_id = None if new.aggregate_id is None else key_text("aggregate_id", new.aggregate_id)
     key = aggregate_id if new.key is None else key_text("key", new.key)
     place = place_of(tenant_id, key if key is not None else str(event_id))
-    content = _content(new, settings) if raised is None else _Content(raised.payload)
-    inherited = current_headers() if raised is None else raised.inherited
+    content = _content(new, settings)
     return EventRow(
         occurred_at=_time("occurred_at", new.occurred_at) or settings.clock.now(),
         deliver_at=_time("deliver_at", new.deliver_at),
@@ -121,29 +108,59 @@ def row_of(
         aggregate_id=aggregate_id,
         routing_key=_routing_key(new.routing_key, settings),
         schema_id=_optional("schema_id", _first(new.schema_id, class_setting(kind, "schema_id"))),
-        event_metadata=_metadata(new.headers, inherited, content.size(), settings),
+        event_metadata=_metadata(new.headers, current_headers(), content.size(), settings),
         content_type=content.content_type,
         payload=content.text,
         payload_bytes=content.data,
-        raise_number=next_raise_number() if raised is None else raised.number,
+        raise_number=next_raise_number(),
         key_lock=None if key is None else place.lock,
-        given_id=raised is None and new.event_id is not None,
+        given_id=new.event_id is not None,
     )
 
 
 def row_of_raised(
     raised: RaisedEvent, raiser: Raiser, number: int, settings: CaptureSettings, tenant_id: str
 ) -> EventRow:
-    """Return the row of an event that an aggregate raised, with its place in the aggregate."""
-    new = NewEvent(
-        event=raised.event,
-        event_id=raised.event_id,
+    """Return the row of an event that an aggregate raised, with its place in the aggregate.
+
+    What was made or checked when it was raised, and the raiser's type and id, are taken as they are.
+    """
+    kind, option = type(raised.event), raised.options.get
+    topic = _named_topic(option("topic"), kind, settings)
+    event_type = check_key("event_type", event_type_of(kind))
+    if topic is None:
+        routed_as = _first(class_setting(kind, "aggregate_type"), raiser.aggregate_type)
+        topic = _routed(settings, tenant_id, routed_as, event_type)
+    named_key = option("key")
+    key = raiser.aggregate_id if named_key is None else key_text("key", named_key)
+    place = place_of(tenant_id, key)
+    return EventRow(
         occurred_at=raised.occurred_at,
+        deliver_at=_time("deliver_at", option("deliver_at")),
+        expires_at=_time("expires_at", option("expires_at")),
+        aggregate_version=_count("aggregate_version", raiser.aggregate_version),
         event_number=number,
-        **raiser._asdict(),
-        **raised.options,
+        shard_hash=place.shard_hash,
+        schema_version=_schema_version(None, kind),
+        id=raised.event_id,
+        tenant_id=tenant_id,
+        event_type=event_type,
+        topic=topic,
+        key=key,
+        aggregate_type=raiser.aggregate_type,
+        aggregate_id=raiser.aggregate_id,
+        routing_key=_routing_key(option("routing_key"), settings),
+        schema_id=_optional("schema_id", class_setting(kind, "schema_id")),
+        event_metadata=_metadata(
+            option("headers"), raised.inherited, byte_length(raised.payload), settings
+        ),
+        content_type=JSON_CONTENT,
+        payload=raised.payload,
+        payload_bytes=None,
+        raise_number=raised.number,
+        key_lock=place.lock,
+        given_id=False,
     )
-    return row_of(new, settings, tenant_id, raised=raised)
 
 
 def key_text(field: str, value: Key) -> str:
@@ -164,6 +181,13 @@ def _event_type(new: NewEvent, kind: type) -> str:
     if named is None:
         raise InvalidEvent("event", "is missing", "pass an event object, or topic=… and payload=…")
     return named
+
+
+def _named_topic(given: str | None, kind: type, settings: CaptureSettings) -> str | None:
+    topic = _first(given, class_setting(kind, "topic"))
+    if topic is not None:
+        check_topic(topic, settings.rules)
+    return topic
 
 
 def _routed(
