@@ -140,21 +140,18 @@ _NATIVE: Final[Mapping[type, Encoder]] = MappingProxyType(
 )
 
 
+@lru_cache(maxsize=1024)
 def record_encoder(kind: type) -> Encoder | None:
     """Return the function that turns an object with fields into a mapping, or None."""
     # attrs and Pydantic are optional, so their objects are known by what they carry.
     if hasattr(kind, "__dataclass_fields__"):
-        return lambda value: {name: getattr(value, name) for name in _field_names(kind)}
+        names = tuple(item.name for item in dataclasses.fields(kind))
+        return lambda value: {name: getattr(value, name) for name in names}
     if hasattr(kind, "__attrs_attrs__"):
         return lambda value: _named(value, kind.__attrs_attrs__)
     if callable(getattr(kind, "model_dump", None)):
         return methodcaller("model_dump", mode="python")
     return None
-
-
-@lru_cache(maxsize=1024)
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(item.name for item in dataclasses.fields(kind))
 
 
 def _named(value: object, fields: Iterable[Any]) -> dict[str, object]:

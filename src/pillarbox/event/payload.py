@@ -22,7 +22,7 @@ from pillarbox.event.encoders import (
     PayloadLimits,
     record_encoder,
 )
-from pillarbox.event.walk import TOO_DEEP_FOR_STACK, Walk, type_name
+from pillarbox.event.walk import TOO_DEEP_FOR_STACK, Walk, encoded, type_name
 
 _MAX_EXPONENT_DIGITS: Final = 3
 _NOTHING: Final = (
@@ -75,7 +75,7 @@ def event_fields(event: object) -> dict[str, object]:
     if isinstance(event, Mapping):
         return dict(event)
     encode = record_encoder(type(event))
-    fields = None if encode is None else Walk(DEFAULT_LIMITS, DEFAULT_ENCODERS).apply(encode, event)
+    fields = None if encode is None else encoded(event, encode)
     if not isinstance(fields, dict):
         raise InvalidEvent(
             "event",

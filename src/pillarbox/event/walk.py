@@ -41,18 +41,7 @@ class Walk:
 
     def apply(self, encode: Encoder, value: object) -> object:
         """Call an encoder and give its refusal the path."""
-        try:
-            return encode(value)
-        except InvalidEvent as error:
-            plain = type(error).__init__ is InvalidEvent.__init__
-            kind = type(error) if plain else PayloadNotJson
-            raise kind(_path(self._steps), error.problem, error.remedy) from error.__cause__
-        except Exception as error:  # noqa: BLE001 - encoders are foreign code and may raise anything
-            self._refuse(
-                f"of type {type_name(value)} could not be encoded ({type_name(error)})",
-                "see the cause, or pass plain JSON values",
-                cause=error,
-            )
+        return encoded(value, encode, self._steps)
 
     def _value(self, value: object) -> object:
         plain = value
@@ -141,8 +130,24 @@ class Walk:
             self._refuse("is an integer with more digits than Python writes", "send it as bytes")
         self.met_big_int = True
 
-    def _refuse(self, problem: str, remedy: str, cause: Exception | None = None) -> NoReturn:
-        raise PayloadNotJson(_path(self._steps), problem, remedy) from cause
+    def _refuse(self, problem: str, remedy: str) -> NoReturn:
+        raise PayloadNotJson(_path(self._steps), problem, remedy) from None
+
+
+def encoded(value: object, encode: Encoder, steps: Iterable[str | int] = ()) -> object:
+    """Call an encoder; a refusal has the path of the value, and any other error is one."""
+    try:
+        return encode(value)
+    except InvalidEvent as error:
+        plain = type(error).__init__ is InvalidEvent.__init__
+        kind = type(error) if plain else PayloadNotJson
+        raise kind(_path(steps), error.problem, error.remedy) from error.__cause__
+    except Exception as error:
+        raise PayloadNotJson(
+            _path(steps),
+            f"of type {type_name(value)} could not be encoded ({type_name(error)})",
+            "see the cause, or pass plain JSON values",
+        ) from error
 
 
 TOO_DEEP_FOR_STACK: Final = (
