@@ -22,7 +22,7 @@ from pillarbox.event.aggregate import (
     raised_events,
     watch_events,
 )
-from pillarbox.outbox.mapped import is_mapped, raise_version, raiser_of, version_of
+from pillarbox.outbox.mapped import is_deleted, is_mapped, raise_version, raiser_of, version_of
 from pillarbox.outbox.row import EventRow, row_of_raised
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.wakeup import Wakeup, wakeup_of
@@ -123,8 +123,8 @@ class SessionCapture:
             return
         self._raise_versions(aggregates)
         connection = self.session.connection()
-        rows = [row for aggregate in aggregates for row in self._rows_of(aggregate)]
-        rows = sorted(self._rows + rows, key=lambda row: row.raise_number)
+        rows = self._rows + [row for aggregate in aggregates for row in self._rows_of(aggregate)]
+        rows.sort(key=lambda row: row.raise_number)
         if self.settings.tenancy.required:
             self._stay_in_tenant(connection, rows)
         written = write_events(connection, rows, schema=self.settings.schema)
@@ -249,7 +249,7 @@ class SessionCapture:
             )
 
     def _was_written(self, aggregate: AggregateRoot) -> bool:
-        if inspect(aggregate).deleted or id(aggregate) in self._written:
+        if id(aggregate) in self._written or is_deleted(aggregate):
             return True
         before = self._versions.get(id(aggregate))
         return before is not None and before[1] != version_of(aggregate)
@@ -257,10 +257,11 @@ class SessionCapture:
     def _rows_of(self, aggregate: AggregateRoot) -> list[EventRow]:
         tenant_id = self.tenant_id()
         raiser = raiser_of(aggregate)
-        already = len([r for r in raised_events(aggregate) if r.number in self._captured])
+        waiting = self._uncaptured(aggregate)
+        already = len(raised_events(aggregate)) - len(waiting)
         return [
             row_of_raised(raised, raiser, number, self.settings, tenant_id)
-            for number, raised in enumerate(self._uncaptured(aggregate), start=already + 1)
+            for number, raised in enumerate(waiting, start=already + 1)
         ]
 
     def tenant_id(self) -> str:

@@ -4,8 +4,8 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import inspect
-from sqlalchemy.orm import Mapper, class_mapper
-from sqlalchemy.orm.attributes import flag_modified
+from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.attributes import flag_modified, instance_state
 
 from pillarbox.errors import InvalidKey
 from pillarbox.event.aggregate import AggregateRoot
@@ -22,7 +22,7 @@ def raiser_of(aggregate: AggregateRoot) -> Raiser:
     """Return how rows name an aggregate: type, id and the version that its events belong to."""
     kind = type(aggregate)
     version = version_of(aggregate)
-    if version is not None and is_mapped_class(kind) and inspect(aggregate).deleted:
+    if version is not None and is_mapped_class(kind) and is_deleted(aggregate):
         version += 1  # a deleted row has no later version of its own
     return Raiser(
         aggregate_type=check_key("aggregate_type", kind.aggregate_type or kind.__name__),
@@ -31,14 +31,16 @@ def raiser_of(aggregate: AggregateRoot) -> Raiser:
     )
 
 
+def is_deleted(aggregate: AggregateRoot) -> bool:
+    """Tell whether the running transaction has deleted a mapped aggregate's row."""
+    return instance_state(aggregate).deleted
+
+
 def version_of(aggregate: AggregateRoot) -> int | None:
     """Return an aggregate's version if it is a number."""
-    if is_mapped(aggregate):
-        name = _version_attribute(aggregate)
-        if name is None:
-            return None  # a column that nothing checks orders nothing
-    else:
-        name = "version"
+    name = _version_attribute(aggregate) if is_mapped(aggregate) else "version"
+    if name is None:
+        return None  # a column that nothing checks orders nothing
     version = getattr(aggregate, name, None)
     return version if isinstance(version, int) else None
 
@@ -86,7 +88,8 @@ def _version_attribute_of(mapper: Mapper[Any]) -> str | None:
 
 
 def _mapper(aggregate: AggregateRoot) -> Mapper[Any]:
-    return class_mapper(type(aggregate))
+    mapper: Mapper[Any] = type(aggregate).__mapper__  # type: ignore[attr-defined] # it is mapped
+    return mapper
 
 
 def is_mapped_class(kind: type) -> bool:

@@ -64,4 +64,5 @@ def wakeup_of(bind: Engine | Connection | AsyncEngine) -> Wakeup:
 
     The dialect stands for the engine: copies of it with other execution options share it.
     """
-    return _wakeups.setdefault(bind.dialect, Wakeup())
+    found = _wakeups.get(bind.dialect)
+    return _wakeups.setdefault(bind.dialect, Wakeup()) if found is None else found
