@@ -74,7 +74,8 @@ def event_fields(event: object) -> dict[str, object]:
     """Return the fields of an event object or mapping; what they hold is left as it is."""
     if isinstance(event, Mapping):
         return dict(event)
-    encode = record_encoder(type(event))
+    kind: type = type(event)
+    encode = record_encoder(kind)
     fields = None if encode is None else encoded(event, encode)
     if not isinstance(fields, dict):
         raise InvalidEvent(
