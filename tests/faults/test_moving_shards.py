@@ -16,11 +16,12 @@ _BEGAN = "SELECT json_object_agg(id, extract(epoch FROM created_at)) FROM outbox
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("rig", ["nats"], indirect=True)
+# A broker that keeps each copy: one that was sent before its shard moved would come twice.
+@pytest.mark.parametrize("rig", ["redis"], indirect=True)
 def test_a_projector_that_joins_and_leaves_under_traffic_is_not_noticed(rig: Rig) -> None:
     steady = rig.start_projector()
     rig.until(lambda: rig.leases(steady) == 64, "the first projector owns all", REST_SECONDS)
-    rig.start_workload(seconds=300, writers=4, rate=150, keys=60)
+    rig.start_workload(seconds=300, writers=4, rate=400, keys=60)
 
     for _ in range(ROUNDS):
         joins_and_leaves(rig, rig.start_projector())
@@ -39,7 +40,7 @@ def test_a_projector_that_joins_and_leaves_under_traffic_is_not_noticed(rig: Rig
     assert (rig.ever_troubled(), rig.attempts()) == (0, 0)
     # 64 that come, and 32 for each way of each round: none expired, each was handed over.
     assert report.changed_hands >= 64 + 2 * ROUNDS * 32
-    assert longest < LEASE
+    assert longest < 2 * LEASE  # from the beginning of a transaction, on a busy machine
 
 
 def joins_and_leaves(rig: Rig, guest: Process) -> None:
