@@ -11,7 +11,6 @@ from tests.support.database import on
 pytestmark = on("postgres18+psycopg")
 
 
-@pytest.mark.xfail(reason="leaving is not shielded: leases and member stay until they expire")
 async def test_a_cancellation_while_leases_are_given_back_keeps_none_of_them(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,6 @@ BACKLOG = 200
 LIMIT = 16
 
 
-@pytest.mark.xfail(
-    reason="with a backlog an eighth of the limit may be new; more of it sweeps again, for ever"
-)
 @pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
 async def test_a_backlog_is_claimed_although_a_few_rows_come_before_each_read(
     rig: Rig, monkeypatch: pytest.MonkeyPatch

@@ -197,6 +197,16 @@ class OutboxProjector:
 
 
 async def _leave(store: Store) -> None:
+    """Give leases back and disconnect, also when cancelled meanwhile; it has its own limit."""
+    leaving = asyncio.ensure_future(_give_back(store))
+    try:
+        await asyncio.shield(leaving)
+    except asyncio.CancelledError:
+        await asyncio.wait({leaving})
+        raise
+
+
+async def _give_back(store: Store) -> None:
     """Give leases back and disconnect; if that cannot be done now, they expire."""
     try:
         async with asyncio.timeout(_LEAVING):

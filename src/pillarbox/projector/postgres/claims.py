@@ -47,6 +47,7 @@ class Claims:
         self._marker = f"pillarbox.reader_{member_id.hex}"
         self._reader = Reader()
         self._shrunk = self._sized = 0
+        self._sweeps = False
         self._bytes = config.batch_bytes
         self._fixed: Mapping[str, Any] = {
             "scope": scope.name,
@@ -72,12 +73,24 @@ class Claims:
         async with self._line.use() as connection:
             shards = self._reader.undiscovered(request.epochs)
             known = self._reader.since if not shards else None
+            if known is not None and self._sweeps:
+                return await self._sweep_and_claim(connection, request, known)
             if known is not None and not is_pooled(connection):
                 return await self._read_and_claim(connection, request, known)
             # One transaction, so that a pooler gives all statements the same backend.
             async with connection.transaction():
                 since = known or await self._discover(connection, shards)
                 return await self._read_and_claim(connection, request, since)
+
+    async def _sweep_and_claim(
+        self, connection: Connection, request: ClaimRequest, since: Snapshot
+    ) -> Claimed:
+        """Sweep and read in one snapshot: so something is claimed, however much is written meanwhile."""
+        self._sweeps = False
+        async with connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            await self._sweep(connection, request.epochs, since)
+            return await self._read_and_claim(connection, request, self._reader.since or since)
 
     async def _read_and_claim(
         self, connection: Connection, request: ClaimRequest, since: Snapshot
@@ -87,7 +100,7 @@ class Claims:
         at_once = self._claims_at_once(request, plan)
         in_hand = frozenset(request.in_hand) if at_once else request.in_hand
         header, rows = await self._read(connection, request, plan, in_hand, at_once=at_once)
-        if (again := await self._unusable(connection, request, since, header, rows)) is not None:
+        if (again := self._unusable(header, rows)) is not None:
             return again
         claimed = self._take(request, plan, Snapshot.parse(header[2]), rows, in_hand)
         if claimed.events and not (
@@ -104,14 +117,7 @@ class Claims:
         """Tell whether reading and claiming can be one statement."""
         return not (plan.pairs or self._sized or self._by_row or len(request.in_hand) > _FEW)
 
-    async def _unusable(
-        self,
-        connection: Connection,
-        request: ClaimRequest,
-        since: Snapshot,
-        header: Row,
-        rows: Sequence[Row],
-    ) -> Claimed | None:
+    def _unusable(self, header: Row, rows: Sequence[Row]) -> Claimed | None:
         """Learn why what was read cannot be used, if it is so, and have it read differently."""
         _, _, _, _, backend, _, _, _, _, fits, small, *_ = header
         if backend is None:
@@ -119,7 +125,7 @@ class Claims:
             self._reader.forget()
             return _AGAIN
         if not fits:
-            await self._sweep(connection, request.epochs, since)
+            self._sweeps = True
             return _AGAIN
         if not small:
             self._shrunk += _SHRINK
