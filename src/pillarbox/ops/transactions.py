@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Table, text
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from pillarbox.errors import InvalidEvent, InvalidRequest, TenantMismatch
@@ -33,8 +34,12 @@ class Transactions:
             check_tenant(self.tenant_id)
 
     async def read(self, body: Callable[[Connection], T]) -> T:
-        """Run a body that only reads."""
-        return await self._run(body)
+        """Run a body that only reads, in one snapshot.
+
+        With one for each statement, an event that goes on from one state to another between two of
+        them would be counted in neither.
+        """
+        return await self._run(body, "REPEATABLE READ")
 
     async def write(self, body: Callable[[Connection], T]) -> T:
         """Run a body that writes, and commit it durably; an exception rolls it back."""
@@ -48,7 +53,8 @@ class Transactions:
                 connection.execute(settings.update().values(id=settings.c.id))
             return body(connection)
 
-        return await self._run(prepared)
+        # Every statement must see what was committed while it waited for a lock.
+        return await self._run(prepared, "READ COMMITTED")
 
     def table(self, table: Table) -> Table:
         """Return a table as it stands in the schema."""
@@ -61,11 +67,10 @@ class Transactions:
             raise TenantMismatch(what, chosen, self.tenant_id)
         return checked_tenant(chosen)
 
-    async def _run(self, body: Callable[[Connection], T]) -> T:
+    async def _run(self, body: Callable[[Connection], T], isolation: IsolationLevel) -> T:
         async with self.engine.connect() as connection:
             if self.engine.dialect.name == "postgresql":
-                # Every statement must see what was committed while it waited for a lock.
-                await connection.execution_options(isolation_level="READ COMMITTED")
+                await connection.execution_options(isolation_level=isolation)
             async with connection.begin():
                 return await connection.run_sync(self._inside_tenant, body)
 
