@@ -19,8 +19,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from benchmarks.backlog import create_template, postgres_server
 from benchmarks.measure import alternate
-from benchmarks.report import Report, Row, at_least, at_most
-from benchmarks.sides.poisoned import Poisoned
+from benchmarks.report import Report, Row, at_least
 from pillarbox.bus.nats import NatsMessageBus
 from pillarbox.bus.subscription import Subscription, SubscriptionRequest
 from pillarbox.consumer.config import ConsumerConfig
@@ -43,9 +42,6 @@ THEIRS: Final = 500
 KEYS: Final = 500
 DRIVERS: Final = ("psycopg", "asyncpg")
 REFERENCE: Final = "check, then act"
-POISONED: Final = "200 messages/s of other keys beside a hot poisoned key, p99"
-HEALTHY: Final = "beside the same key, healthy"
-FACTOR: Final = 5
 
 _new_id = id_maker()
 
@@ -161,8 +157,6 @@ async def run(report: Report, rounds: int) -> None:
         for driver in DRIVERS:
             if report.wants(driver):
                 await _measure(report, rounds, driver, postgres, server)
-        if report.wants(POISONED):
-            await _measure_poison(report, rounds, postgres, server)
 
 
 async def _measure(
@@ -194,22 +188,6 @@ async def _measure(
     rates = {name: [1 / seconds for seconds in values] for name, values in found.items()}
     measure = f"messages taken into effect once, {driver}"
     report.add(Row(measure, "messages/s", rates["ours"], REFERENCE, rates[REFERENCE], at_least(10)))
-
-
-async def _measure_poison(report: Report, rounds: int, postgres: Postgres, server: Nats) -> None:
-    url = await asyncio.to_thread(create_template, postgres, "inbox_poison")
-    engine = make_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    side = Poisoned(engine, server)
-
-    async def before_round() -> None:
-        async with engine.begin() as connection:
-            await connection.execute(text("TRUNCATE inbox, inbox_parked, inbox_attempt"))
-
-    sides = {"poisoned": side.poisoned, HEALTHY: side.healthy}
-    found = await alternate(sides, rounds=rounds, blocks=BLOCKS, before_round=before_round)
-    await engine.dispose()
-    waits = {name: [1_000 * seconds for seconds in values] for name, values in found.items()}
-    report.add(Row(POISONED, "ms", waits["poisoned"], HEALTHY, waits[HEALTHY], at_most(FACTOR)))
 
 
 async def _handle(order: dict[str, Any], ctx: Context) -> None:
