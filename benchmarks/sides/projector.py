@@ -15,6 +15,7 @@ from benchmarks.sides.headers import SOURCE
 from pillarbox.bus.connect import bus_from_url
 from pillarbox.bus.message_bus import Capabilities, MessageBus
 from pillarbox.bus.outcome import Accepted, PublishOutcome
+from pillarbox.cli import event_loop
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.projector.collection import collect_seldom
 from pillarbox.projector.config import OutboxProjectorConfig
@@ -145,8 +146,9 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=64, help="ready once it owns so many")
     parser.add_argument("--acks", type=Path, help="where to write when each event was acknowledged")
     logging.basicConfig(level=logging.ERROR)
-    collect_seldom()  # as the command `pillarbox projector run` does
-    asyncio.run(run(parser.parse_args()))
+    # As the command `pillarbox projector run` does.
+    collect_seldom()
+    event_loop.run(run(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Literal
 import click
 
 from pillarbox.app import Pillarbox
+from pillarbox.cli import event_loop
 from pillarbox.cli.group import Group
 from pillarbox.cli.logs import log_to_stderr
 from pillarbox.cli.processes import run_in_processes, stop_with_parent
@@ -67,7 +68,7 @@ def run(
         run_in_processes(processes)
     _announce(box)
     collect_seldom()
-    sent = asyncio.run(_serve(box, worker, mode, with_parent=with_parent))
+    sent = event_loop.run(_serve(box, worker, mode, with_parent=with_parent))
     if mode != "continuous":
         click.echo(f"events_sent={sent}")
 
