@@ -52,7 +52,13 @@ class TestEverySubscription(SubscriptionContract):
         between = await nothing_waits(second.subscription)
         await first.subscription.acknowledge(taken)
         await first.subscription.close()
-        await until(lambda: nothing_waits(second.subscription), "the broker says so", PATIENCE)
+
+        async def has_reached_the_end() -> bool:
+            # What had gone to the second before the first acknowledged it comes again.
+            await second.subscription.acknowledge(await second.subscription.receive(6))
+            return await nothing_waits(second.subscription)
+
+        await until(has_reached_the_end, "the broker says so", PATIENCE)
 
         assert not between
 

@@ -7,6 +7,7 @@ import pytest
 
 from pillarbox import ReadDAO, SqlAlchemyOutbox, wait_until_reached
 from pillarbox.errors import InvalidRequest, ReadModelBehind, ReadModelUnknown
+from tests.readmodel.bank import Bank, running
 from tests.readmodel.rig import Accounts, Deposited, Opened, Rig
 from tests.readmodel.test_log import begun
 from tests.support.database import on, on_postgres
@@ -105,3 +106,26 @@ async def test_nobody_waits_for_a_model_that_has_not_begun(rig: Rig) -> None:
     async with rig.database.sessions() as session:
         with pytest.raises(ReadModelUnknown):
             await wait_until_reached(session, Accounts, event_id)
+
+
+@on_two
+async def test_a_caller_waits_for_its_own_write_in_a_model_that_follows_a_subscription(
+    rig: Rig,
+) -> None:
+    bank = Bank(rig)
+    await bank.model.drain()
+    bank.open("ann", 1)
+    bank.send("Opened", "{}", 2)
+
+    async with rig.database.sessions() as session:
+        with pytest.raises(ReadModelBehind):
+            await wait_until_reached(session, Accounts, "Opened-1", within=timedelta(0))
+        async with running(bank.model):
+            await wait_until_reached(session, Accounts, "Opened-1", within=SOON)
+            async with session.begin():
+                row = await ReadDAO(session, Accounts).get("a")
+        with pytest.raises(ReadModelBehind):  # it cannot be applied
+            await wait_until_reached(session, Accounts, "Opened-2", within=timedelta(0))
+
+    assert row is not None
+    assert row["owner"] == "ann"
