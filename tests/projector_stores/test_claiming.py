@@ -137,7 +137,8 @@ async def test_a_claim_takes_no_more_rows_than_asked_for(rig: Rig) -> None:
     first = await owner.claim_once(4)
     rest = await owner.claim(100, in_hand=set(numbers(first.events)))
 
-    assert 1 <= len(first.events) <= 4  # some room may be kept for what is new
+    # Beside a backlog this store keeps room for one that is new.
+    assert len(first.events) == (3 if rig.kind == "postgres+psycopg" else 4)
     assert first.more
     assert numbers(first.events) + numbers(rest) == list(range(1, 11))
 
