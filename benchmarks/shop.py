@@ -6,9 +6,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import create_engine, insert
+from sqlalchemy import ForeignKey, create_engine, insert
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column, relationship
 
 from pillarbox import AggregateRoot, DomainEvent, schema
 from pillarbox.database import sync_url
@@ -16,6 +16,7 @@ from pillarbox.event.ids import id_maker
 
 KEYS: Final = 5_000
 DRIVERS: Final = ("asyncpg", "psycopg")
+LINES: Final = 4
 
 _random = random.Random(7)
 _new_id = id_maker()
@@ -33,24 +34,48 @@ class _OrderColumns:
         return {"version_id_col": cls.version}
 
 
+class _LineColumns:
+    order_id: Mapped[int] = mapped_column(
+        ForeignKey("shop_order.id", ondelete="CASCADE"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True)
+    sku: Mapped[str]
+    quantity: Mapped[int]
+    cents: Mapped[int]
+
+
 class _Base(DeclarativeBase):
     """The business's tables."""
+
+
+class OrderLine(_LineColumns, _Base):
+    """A line of an order."""
+
+    __tablename__ = "shop_order_line"
 
 
 class Order(_OrderColumns, AggregateRoot, _Base):
     """An order that raises events."""
 
     __tablename__ = "shop_order"
+    lines: Mapped[list[OrderLine]] = relationship(lazy="raise", passive_deletes=True)
 
 
 class _PlainBase(DeclarativeBase):
     """The same tables for a program that knows nothing of Pillarbox."""
 
 
+class PlainOrderLine(_LineColumns, _PlainBase):
+    """A line of an order in a program without Pillarbox."""
+
+    __tablename__ = "shop_order_line"
+
+
 class PlainOrder(_OrderColumns, _PlainBase):
     """The same order in a program without Pillarbox."""
 
     __tablename__ = "shop_order"
+    lines: Mapped[list[PlainOrderLine]] = relationship(lazy="raise", passive_deletes=True)
 
 
 class OrderConfirmed(DomainEvent):
@@ -68,7 +93,7 @@ def order_confirmed(order_id: int) -> OrderConfirmed:
     """Make an event with a payload of its own."""
     lines: list[dict[str, str | int]] = [
         {"sku": f"{_random.getrandbits(64):016x}", "quantity": 1 + n, "cents": 1999}
-        for n in range(4)
+        for n in range(LINES)
     ]
     note = f"{_random.getrandbits(400):0100x}"
     return OrderConfirmed(order_id, "Ada Lovelace", 7996, lines, note)

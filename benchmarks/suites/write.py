@@ -8,7 +8,7 @@ import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import asyncpg
 import psycopg
@@ -18,11 +18,22 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from benchmarks import shop
 from benchmarks.measure import Block, Operation, alternate, one_by_one, side_by_side
 from benchmarks.report import Report, Row, at_least, at_most
-from benchmarks.shop import Order, PlainOrder, order_confirmed, row_by_hand
+from benchmarks.shop import (
+    Order,
+    OrderLine,
+    PlainOrder,
+    PlainOrderLine,
+    order_confirmed,
+    row_by_hand,
+)
 from pillarbox import NewEvent, SqlAlchemyOutbox, SQLAlchemyUnitOfWork
 from pillarbox.schema.tables import outbox
 from pillarbox.servers import Postgres
 
+Change = Literal["insert", "update", "order"]
+"""One row is inserted; one is loaded and updated; an order is inserted with its four lines."""
+
+CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 WRITERS: Final = 8
 TRANSACTIONS: Final = {1: 40, WRITERS: 160}
 BLOCKS: Final = {1: 12, WRITERS: 6}
@@ -60,11 +71,11 @@ async def run(report: Report, rounds: int) -> None:
 async def _measure_transactions(
     report: Report, rounds: int, engine: AsyncEngine, driver: str
 ) -> None:
-    for change, writers in itertools.product(("insert", "update"), (1, WRITERS)):
+    for change, writers in itertools.product(CHANGES, (1, WRITERS)):
         measure = f"{driver}, {change} + 1 event, {writers} writer{'s'[: writers - 1]}"
         if not report.wants(measure):
             continue
-        work = Transactions(engine, updates=change == "update")
+        work = Transactions(engine, change)
         operations = {
             OURS: work.ours,
             WITHOUT: work.without_event,
@@ -91,7 +102,7 @@ async def _measure_driver(report: Report, rounds: int, engine: AsyncEngine, driv
         measure = f"{driver} alone, update + 1 event by hand, {writers} writer{'s'[: writers - 1]}"
         if not report.wants(measure):
             continue
-        work = Transactions(engine, updates=True)
+        work = Transactions(engine, "update")
         async with BareDriver(engine, writers) as bare:
             found = await alternate(
                 {
@@ -126,11 +137,11 @@ async def _measure_bulks(report: Report, rounds: int, engine: AsyncEngine, drive
 
 
 class Transactions:
-    """The same business transaction in four ways; each inserts or updates one order."""
+    """The same business transaction in four ways."""
 
-    def __init__(self, engine: AsyncEngine, *, updates: bool) -> None:
+    def __init__(self, engine: AsyncEngine, change: Change) -> None:
         self.engine = engine
-        self._updates = updates
+        self._change: Change = change
         self._sessions = async_sessionmaker(engine, expire_on_commit=False)
         self._new_ids = itertools.count(shop.KEYS)
         self._random = random.Random(3)
@@ -177,8 +188,10 @@ class Transactions:
 
     async def _changed(self, uow: SQLAlchemyUnitOfWork, writer: int) -> Order:
         orders = uow.repository(Order)
-        if not self._updates:
+        if self._change != "update":
             order = Order(id=next(self._new_ids), customer="Ada Lovelace", cents=1)
+            if lines := self._lines():
+                order.lines = [OrderLine(**line) for line in lines]
             await orders.save(order)
             return order
         found = await orders.get(self._known_id(writer))
@@ -187,14 +200,22 @@ class Transactions:
         return found
 
     async def _changed_by_hand(self, session: AsyncSession, writer: int) -> PlainOrder:
-        if not self._updates:
+        if self._change != "update":
             order = PlainOrder(id=next(self._new_ids), customer="Ada Lovelace", cents=1)
+            if lines := self._lines():
+                order.lines = [PlainOrderLine(**line) for line in lines]
             session.add(order)
             return order
         found = await session.get(PlainOrder, self._known_id(writer))
         assert found is not None
         found.cents += 1
         return found
+
+    def _lines(self) -> list[dict[str, Any]]:
+        return [
+            {"number": number, "sku": f"sku-{number}", "quantity": 1, "cents": 1999}
+            for number in range(shop.LINES if self._change == "order" else 0)
+        ]
 
     def _known_id(self, writer: int) -> int:
         """Choose an order of this writer's own: shared ones would be stale now and then."""
