@@ -31,7 +31,7 @@ def run_with_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **words: str) 
     return run("", "--app", f"{module}:box")
 
 
-def test_the_queues_of_an_applications_consumers_are_made(
+def test_the_queues_of_an_applications_consumers_are_made_on_rabbitmq(
     rabbitmq_server: RabbitMq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, consumer = new_topic(), f"c{uuid4().hex}"

@@ -7,7 +7,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _NAMES: Final = "(kafka|nats|pulsar|rabbitmq|redis)"
-_OF_A_TEST: Final = re.compile(rf"\[(?:.*-)?{_NAMES}\b")
+_OF_A_TEST: Final = re.compile(rf"\[(?:.*-)?{_NAMES}(?![a-z])")
+_BY_NAME: Final = re.compile(rf"^tests/bus/(?!test_{_NAMES}).*::test_(?:\w*_)?{_NAMES}(?![a-z])")
 _OF_A_FILE: Final = re.compile(rf"tests/bus/test_{_NAMES}|\[{_NAMES}\]$")
 
 
@@ -24,8 +25,8 @@ class ByBroker(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        found = _OF_A_TEST.search(nodeid)
-        return scope if found is None else f"{scope}[{found[1]}]"
+        found = _OF_A_TEST.search(nodeid) or _BY_NAME.search(nodeid)
+        return scope if found is None else f"{scope}[{found[found.lastindex or 0]}]"
 
     def _assign_work_unit(self, node: Any) -> None:
         for scope in self.workqueue:
