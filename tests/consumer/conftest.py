@@ -1,5 +1,3 @@
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tests.consumer.rig import Shop
@@ -9,9 +7,8 @@ __all__ = ["database", "databases"]
 
 
 @pytest.fixture
-async def shop(database: Database) -> AsyncIterator[Shop]:
+async def shop(database: Database) -> Shop:
     """A consumer's tables, empty, and a bus in memory."""
     made = Shop(database)
-    await made.clear()
-    yield made
-    await made.clear()
+    await made.prepare()
+    return made

@@ -107,11 +107,17 @@ class Shop:
     seen: Counting = field(default_factory=Counting)
     sent: int = 0
 
-    async def clear(self) -> None:
+    async def prepare(self) -> None:
+        """Make the table of effects, empty: those of a consumer are empty in every test."""
         async with self.database.engine.begin() as connection:
             await connection.run_sync(Base.metadata.create_all)
+            await connection.execute(text("DELETE FROM consumer_effect"))
+
+    async def clear(self) -> None:
+        await self.prepare()
+        async with self.database.engine.begin() as connection:
             for table in (
-                "consumer_effect", "inbox", "inbox_applied", "inbox_attempt", "inbox_parked",
+                "inbox", "inbox_applied", "inbox_attempt", "inbox_parked",
                 "inbox_task", "consumer_tenant", "pillarbox_audit",
             ):  # fmt: skip
                 await connection.execute(text(f"DELETE FROM {table}"))

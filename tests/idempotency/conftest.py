@@ -4,7 +4,6 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import text
 
 from tests.idempotency.shop import Shop, make_shop
 from tests.support.database import Database, database, databases
@@ -17,8 +16,6 @@ Make = Callable[..., Any]
 @pytest.fixture
 async def make(database: Database) -> AsyncIterator[Make]:
     """Open shops on the test's database, with settings of their own."""
-    async with database.engine.begin() as connection:
-        await connection.execute(text("DELETE FROM idempotency"))
     async with AsyncExitStack() as stack:
 
         def opened(**options: Any) -> Shop:

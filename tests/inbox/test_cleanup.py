@@ -18,7 +18,6 @@ from tests.inbox.targets import Target, stored, waits_for_a_lock
 from tests.support.database import Database, on_postgres, on_sync
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.usefixtures("empty_inbox")
 PATIENCE = 10
 
 

@@ -14,7 +14,6 @@ from tests.support.database import Database
 from tests.support.orders import Order
 
 LONG_ID = "x" * 300
-pytestmark = pytest.mark.usefixtures("empty_inbox")
 PAYLOAD = {"order_id": "o-1", "total": "9.90"}
 
 

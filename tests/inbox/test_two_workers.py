@@ -18,7 +18,6 @@ from tests.support.waiting import until
 PAIRS = 50
 DELIVERIES = 20
 PAYLOAD = {"total": "9.90"}
-pytestmark = pytest.mark.usefixtures("empty_inbox")
 everywhere = on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite")
 Meeting = Callable[[], Awaitable[object]]
 Worker = Callable[[Database, str, str, Meeting], Awaitable[str]]

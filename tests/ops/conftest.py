@@ -1,5 +1,3 @@
-from collections.abc import AsyncIterator
-
 import pytest
 
 from pillarbox.ops.act import ActLimits
@@ -12,12 +10,9 @@ __all__ = ["database", "databases", "wall", "walls"]
 
 
 @pytest.fixture
-async def rows(database: Database) -> AsyncIterator[Rows]:
-    """The tables of the projector, empty; the outbox is emptied with the database."""
-    found = Rows(database.engine)
-    await found.clear()
-    yield found
-    await found.clear()
+def rows(database: Database) -> Rows:
+    """The tables of the projector, empty as all are."""
+    return Rows(database.engine)
 
 
 @pytest.fixture

@@ -246,7 +246,4 @@ async def rig_of(name: str, databases: Databases, folder: Path) -> AsyncIterator
         opened(backend, databases.url(backend, folder)) as database,
         AsyncExitStack() as stack,
     ):
-        rig = Rig(name, database, stack)
-        await rig.clear()
-        yield rig
-        await rig.clear()
+        yield Rig(name, database, stack)

@@ -1,5 +1,3 @@
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tests.readmodel.rig import Rig
@@ -9,9 +7,8 @@ __all__ = ["database", "databases"]
 
 
 @pytest.fixture
-async def rig(database: Database) -> AsyncIterator[Rig]:
+async def rig(database: Database) -> Rig:
     """A log that begins with number 1, read models' tables, empty."""
     made = Rig(database)
-    await made.clear()
-    yield made
-    await made.clear()
+    await made.prepare()
+    return made

@@ -20,10 +20,11 @@ from pillarbox.readmodel.runner import LogRunner
 from pillarbox.schema.tables import readmodel_held
 from tests.support.database import Database
 
+MODELS = ("account", "account_shadow", "account_total", "account_total_shadow")
 TABLES = (
-    "outbox", "readmodel", "readmodel_applied", "readmodel_held", "readmodel_member", "account",
-    "account_shadow", "account_total", "account_total_shadow", "pillarbox_audit", "inbox", "inbox_attempt",
-    "inbox_parked", "inbox_task", "consumer_tenant", "outbox_control",
+    "outbox", "readmodel", "readmodel_applied", "readmodel_held", "readmodel_member",
+    "pillarbox_audit", "inbox", "inbox_attempt", "inbox_parked", "inbox_task", "consumer_tenant",
+    "outbox_control",
 )  # fmt: skip
 
 
@@ -115,9 +116,19 @@ class Rig:
     versions: dict[tuple[str, str], int] = field(default_factory=dict)
 
     async def clear(self) -> None:
+        await self.prepare()
+        async with self.database.engine.begin() as connection:
+            for table in TABLES:
+                await connection.execute(text(f"DELETE FROM {table}"))
+
+    async def prepare(self) -> None:
+        """Make the models' tables, empty, and have the log begin with number 1.
+
+        All other tables are empty in every test.
+        """
         async with self.database.engine.begin() as connection:
             await connection.run_sync(Base.metadata.create_all)
-            for table in TABLES:
+            for table in MODELS:
                 await connection.execute(text(f"DELETE FROM {table}"))
             await connection.execute(
                 text(

@@ -1,5 +1,3 @@
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tests.saga.shop import Shop
@@ -9,9 +7,6 @@ __all__ = ["database", "databases"]
 
 
 @pytest.fixture
-async def shop(database: Database) -> AsyncIterator[Shop]:
+def shop(database: Database) -> Shop:
     """A service with the saga of the requirements and its participants, on a bus in memory."""
-    made = Shop(database)
-    await made.clear()
-    yield made
-    await made.clear()
+    return Shop(database)

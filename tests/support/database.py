@@ -4,6 +4,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -22,6 +23,7 @@ from sqlalchemy.pool import NullPool
 from pillarbox import OutboxRecord
 from pillarbox.database import async_url, sync_url
 from pillarbox.schema import apply
+from pillarbox.schema.tables import metadata
 from pillarbox.servers import Postgres
 from tests.support.orders import Base, Order
 
@@ -36,9 +38,7 @@ POSTGRES_BACKENDS: Final = BACKENDS[:2]
 SYNC_BACKENDS: Final = ("postgres18+psycopg", "sqlite+aiosqlite")
 PROPERTY_BACKENDS: Final = ("postgres18+asyncpg", "sqlite+aiosqlite")
 
-_EMPTY: Final = "; ".join(
-    f"DELETE FROM {table}" for table in ("outbox", *(t.name for t in Base.metadata.sorted_tables))
-)
+_KEPT: Final = {"outbox_settings"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Databases:
                 self._urls[name], autocommit=True, options="-c lock_timeout=10s"
             )
         else:
-            self._cleaners[name].execute(_EMPTY.encode())
+            self._cleaners[name].execute(_emptying().encode())
         return async_url(self._urls[name].replace("postgresql:", f"postgresql+{driver}:"))
 
     def close(self) -> None:
@@ -145,6 +145,13 @@ def _migrate(url: str) -> None:
         apply(connection)
         Base.metadata.create_all(connection)
     engine.dispose()
+
+
+@cache
+def _emptying() -> str:
+    """Return what empties all tables that `_migrate` made: one statement list, one way there."""
+    names = (table.name for table in (*metadata.sorted_tables, *Base.metadata.sorted_tables))
+    return "; ".join(f"DELETE FROM {name}" for name in names if name not in _KEPT)
 
 
 def _prepared(engine: AsyncEngine) -> AsyncEngine:
