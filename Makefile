@@ -14,7 +14,7 @@ demo:  ## Run the shop on embedded real servers (PILLARBOX_DEMO_SECONDS=30 ends 
 	@started=$$(date +%s); scripts/setup && PILLARBOX_DEMO_STARTED=$$started $(PYTHON_IN_VENV) -m examples.demo
 
 test: setup  ## Run the tests on the servers that are here
-	@$(PYTHON_IN_VENV) -m pytest -m "not faults" -n 4 --dist loadscope --no-loadscope-reorder $(ARGS)
+	@$(PYTHON_IN_VENV) -m pytest -m "not faults" -n 5 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-faults: setup  ## Run the kill loops; those that mostly wait side by side, the others alone
 	@$(PYTHON_IN_VENV) -m pytest -m faults -n 3 --dist loadscope --no-loadscope-reorder --ignore=tests/faults $(ARGS)
