@@ -1,4 +1,4 @@
-"""How `make test` spreads the tests over its processes: by file or class, and by broker."""
+"""How `make test` spreads the tests over its processes: by file or class, and by server."""
 
 import re
 from typing import Any, Final
@@ -6,17 +6,17 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-_NAMES: Final = "(kafka|nats|pulsar|rabbitmq|redis)"
+_NAMES: Final = "(kafka|nats|postgres15|postgres16|pulsar|rabbitmq|redis)"
 _OF_A_TEST: Final = re.compile(rf"\[(?:.*-)?{_NAMES}(?![a-z])")
 _BY_NAME: Final = re.compile(rf"^tests/bus/(?!test_{_NAMES}).*::test_(?:\w*_)?{_NAMES}(?![a-z])")
 _OF_A_FILE: Final = re.compile(rf"tests/bus/test_{_NAMES}|\[{_NAMES}\]$")
 
 
-class ByBroker(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Keep the tests of a file together, but not those of different brokers: they mostly wait.
+class ByServer(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Keep the tests of a file together, but not those of different servers: many mostly wait.
 
-    A broker takes long to start, so its tests go to the process that had them first while others
-    find something else to do.
+    A server takes long to start, so its tests go to the process that had them first while others
+    find something else to do. Only PostgreSQL 18, which half of the tests want, is in every process.
     """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
@@ -41,5 +41,5 @@ class ByBroker(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByBroker:
-    return ByBroker(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByServer:
+    return ByServer(config, log)
