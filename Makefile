@@ -1,6 +1,8 @@
 # Each target sets up all it needs. `make help` lists them.
 PYTHON_IN_VENV := .venv/bin/python
 SUITE ?= write
+# Without bytecode every process of a test compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-faults servers check format bench docs
 
