@@ -33,10 +33,10 @@ def arm(point: str | None) -> None:
     store: Any = CommandStore
     record = store.record
 
-    def recorded(*args: Any) -> bool:
+    def recorded(*args: Any, **options: Any) -> bool:
         if point == "rendered":
             die()  # claim and effects are written and the answer is ready
-        done: bool = record(*args)
+        done: bool = record(*args, **options)
         if point == "recorded":
             die()
         return done

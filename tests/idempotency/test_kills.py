@@ -21,6 +21,7 @@ ORDER = {"id": "o-1", "total": 7}
 HEADERS = {"Idempotency-Key": "k-1", "X-User": "ada"}
 JSON = {"Content-Type": "application/json"}
 COMMITTED = {"after-commit", "before-first-byte"}
+WITH_THE_RECORD = {"recorded", "before-commit"}  # psycopg sends record and COMMIT together
 
 
 async def nobody_is_at_work(database: Database) -> bool:
@@ -50,7 +51,8 @@ async def test_after_a_kill_a_repetition_executes_or_is_answered_and_never_both_
         again = await client.post("/orders", json=ORDER, headers=HEADERS)
         third = await client.post("/orders", json=ORDER, headers=HEADERS)
 
-    committed = point in COMMITTED
+    shares = database.name.endswith("psycopg")
+    committed = point in (COMMITTED | WITH_THE_RECORD if shares else COMMITTED)
     assert orders_after_kill == (["o-1"] if committed else [])
     assert (again.status_code, again.json()) == (201, ORDER)
     assert ("idempotency-replayed" in again.headers) is committed

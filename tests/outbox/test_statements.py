@@ -48,13 +48,13 @@ def hooked(database: Database, name: str) -> Iterator[list[tuple[Any, ...]]]:
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Note for each statement whether the driver's cursor ran it."""
     taken: list[bool] = []
-    is_plain = statements._is_plain
+    is_plain = statements.is_plain
 
     def noted(connection: Connection) -> bool:
         taken.append(is_plain(connection))
         return taken[-1]
 
-    monkeypatch.setattr(statements, "_is_plain", noted)
+    monkeypatch.setattr(statements, "is_plain", noted)
     return taken
 
 

@@ -117,14 +117,19 @@ class Command:
         if answer is None:
             self.owner.commit()
             return
-        connection, bid = self.owner.connection(), self.bid
-        if bid is None or not self.store.record(connection, bid, answer, self._claimed.place):
+        if self.bid is None:
             raise _NotRecorded
-        if self.tenancy.required:
-            self.store.tenants.note(connection, bid.scope.tenant_id)
+        connection, tenant_id = self.owner.connection(), self.bid.scope.tenant_id
+        notes = self.tenancy.required and not self.store.tenants.is_noted(connection, tenant_id)
+        may_commit = self.owner.restarts and not notes  # nothing but the commit is to follow
+        place = self._claimed.place
+        if not self.store.record(connection, self.bid, answer, place, may_commit=may_commit):
+            raise _NotRecorded
+        if notes:
+            self.store.tenants.note(connection, tenant_id)
         self.owner.commit()
-        if self.tenancy.required:
-            self.store.tenants.committed(bid.scope.tenant_id)
+        if notes:
+            self.store.tenants.committed(tenant_id)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import UserDefinedType
 
 from pillarbox.idempotency.decision import Busy, Claimed, OverQuota, Sighting
@@ -30,6 +31,7 @@ from pillarbox.idempotency.store import Bid, CommandStore, sighting_of
 
 _NOW: Final = func.now()
 _KEY: Final = ("tenant_id", "principal", "operation", "key_hash")
+_DIVISION_BY_ZERO: Final = "22012"
 _LOCKED: Final = func.pg_try_advisory_xact_lock(bindparam("lock", type_=BigInteger))
 
 
@@ -58,6 +60,7 @@ class PostgresCommands(CommandStore):
         self._insert = CompiledOnce(self._make_insert(select(*self._new()).where(_LOCKED)))
         self._insert_counting = CompiledOnce(self._make_insert_counting())
         self._record_at = CompiledOnce(self._make_record_at())
+        self._record_or_fail = CompiledOnce(self._make_record_or_fail())
 
     def claim(self, connection: Connection, bid: Bid) -> Sighting:
         """Insert the key's row, or say why not; at most two statements, neither of which waits."""
@@ -82,7 +85,14 @@ class PostgresCommands(CommandStore):
     def ended(self, bid: Bid) -> None:
         """Do nothing: the lock ends with its transaction."""
 
-    def _complete(self, connection: Connection, values: dict[str, Any], place: str | None) -> bool:
+    def _complete(
+        self,
+        connection: Connection,
+        values: dict[str, Any],
+        place: str | None,
+        *,
+        may_commit: bool = False,
+    ) -> bool:
         """Go straight to the row.
 
         By its key, as long as the table has no statistics, the planner takes the index of callers
@@ -90,11 +100,25 @@ class PostgresCommands(CommandStore):
         """
         if place is None:
             return super()._complete(connection, values, place)
-        return self._record_at.run(connection, values | {"its_place": place}).changed == 1
+        values["its_place"] = place
+        if not may_commit:
+            return self._record_at.run(connection, values).changed == 1
+        try:
+            self._record_or_fail.run(connection, values, may_commit=True)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _DIVISION_BY_ZERO:
+                raise
+            return False
+        return True
 
     def _make_record_at(self) -> Update:
         place = cast(bindparam("its_place", type_=Text), _Tid())
         return self._make_record(by=("key_hash",)).where(place == _CTID)
+
+    def _make_record_or_fail(self) -> Select[Any]:
+        """Make a record that fails without a row, so that a COMMIT sent with it is not done."""
+        recorded = self._make_record_at().returning(literal_column("1")).cte("recorded")
+        return select(literal_column("1 / count(*)")).select_from(recorded)
 
     def _values(self, bid: Bid) -> dict[str, Any]:
         scope = bid.scope

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ClauseElement, Connection
-from sqlalchemy.exc import DBAPIError
+
+from pillarbox.outbox.statements import is_plain, raise_as_usual
 
 
 class _Text(NamedTuple):
@@ -22,34 +23,38 @@ class Found(NamedTuple):
 
 
 class CompiledOnce:
-    """A statement that SQLAlchemy compiles once for each driver, and the driver's cursor runs.
+    """A statement that SQLAlchemy compiles once for each driver, and the driver runs.
 
-    That is less than half of the client's cost, and it has its price: no event hook and no echo
-    sees it. Values go to the driver as they are, so its types must need no conversion.
+    That is less than half of the client's cost. With psycopg it shares a round trip with BEGIN, if
+    it is the first of its transaction, and with COMMIT, if the caller allows it. With echo, or with
+    an event hook on execution, it takes SQLAlchemy's way, so that both see it. Errors are
+    SQLAlchemy's on every way. Values go to the driver as they are, so its types must need no
+    conversion.
     """
 
     def __init__(self, statement: ClauseElement) -> None:
         self._statement = statement
         self._texts: dict[str, _Text] = {}
 
-    def run(self, connection: Connection, values: Mapping[str, Any]) -> Found:
-        """Run it with these values, in the connection's transaction."""
+    def run(
+        self, connection: Connection, values: Mapping[str, Any], *, may_commit: bool = False
+    ) -> Found:
+        """Run it with these values, in the connection's transaction.
+
+        With `may_commit` that transaction may have been committed by then. SQLAlchemy does not
+        know it, and its own commit, which must follow, finds nothing to do.
+        """
         if not connection.in_transaction():
-            connection.begin()  # SQLAlchemy does not see the cursor, and would not begin by itself
+            connection.begin()  # SQLAlchemy does not see the driver, and would not begin by itself
         text, order = self._texts.get(connection.dialect.driver) or self._compile(connection)
         given = values if order is None else [values[name] for name in order]
-        cursor = connection.connection.cursor()
-        try:
-            cursor.execute(text, given)
-            found = Found(cursor.rowcount, cursor.fetchone() if cursor.description else None)
-        except connection.dialect.loaded_dbapi.Error as error:
-            raise _wrapped(connection, text, error, cursor) from error
-        except BaseException:
-            # Cancelled in the middle: its answer would meet the next one. The cursor goes with it.
-            connection.invalidate()
-            raise
-        cursor.close()
-        return found
+        if not is_plain(connection):
+            result = connection.exec_driver_sql(text, given)
+            return Found(result.rowcount, result.first() if result.returns_rows else None)
+        if _is_psycopg(connection):
+            may_commit = may_commit and not _sees_commits(connection)
+            return _run_by_psycopg(connection, text, values, may_commit)
+        return _run_on_cursor(connection, text, given)
 
     def _compile(self, connection: Connection) -> _Text:
         compiled: Any = self._statement.compile(dialect=connection.dialect)
@@ -57,21 +62,35 @@ class CompiledOnce:
         return self._texts.setdefault(connection.dialect.driver, found)
 
 
-def _wrapped(connection: Connection, text: str, error: Any, cursor: Any) -> BaseException:
-    """Return a driver's error as SQLAlchemy raises it; a lost connection is not used again."""
-    dialect, pooled = connection.dialect, connection.connection
-    is_lost = dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
-    if is_lost:
-        connection.invalidate(error)
-    else:
+def _is_psycopg(connection: Connection) -> bool:
+    return connection.dialect.driver == "psycopg" and connection.dialect.is_async
+
+
+def _sees_commits(connection: Connection) -> bool:
+    """Say whether an event hook wants to hear of a commit before it is sent."""
+    watched = connection._has_events or connection.engine._has_events  # noqa: SLF001 - as SQLAlchemy asks
+    return bool(watched and connection.dispatch.commit)
+
+
+def _run_by_psycopg(
+    connection: Connection, text: str, values: Mapping[str, Any], may_commit: bool
+) -> Found:
+    from pillarbox.idempotency import pipeline  # noqa: PLC0415 - needs libpq, which others do not
+
+    if not pipeline.is_shared(connection, commits=may_commit):
+        return _run_on_cursor(connection, text, values)
+    try:
+        return pipeline.run_shared(connection, text, values, commits=may_commit)
+    except BaseException as error:  # noqa: BLE001 - it is raised again
+        raise_as_usual(connection, error, text, None, None)
+
+
+def _run_on_cursor(connection: Connection, text: str, values: Any) -> Found:
+    cursor: Any = connection.connection.cursor()
+    try:
+        cursor.execute(text, values)
+        found = Found(cursor.rowcount, cursor.fetchone() if cursor.description else None)
         cursor.close()
-    found: BaseException = DBAPIError.instance(
-        text,
-        None,
-        error,
-        dialect.loaded_dbapi.Error,
-        hide_parameters=True,
-        connection_invalidated=is_lost,
-        dialect=dialect,
-    )
+    except BaseException as error:  # noqa: BLE001 - it is raised again
+        raise_as_usual(connection, error, text, None, cursor)
     return found

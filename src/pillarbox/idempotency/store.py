@@ -107,11 +107,19 @@ class CommandStore(ABC):
         """Tell the time, by the clock by which rows expire."""
 
     def record(
-        self, connection: Connection, bid: Bid, answer: Answer, place: str | None = None
+        self,
+        connection: Connection,
+        bid: Bid,
+        answer: Answer,
+        place: str | None = None,
+        *,
+        may_commit: bool = False,
     ) -> bool:
         """Complete a claimed row; False means that somebody else has taken it over.
 
-        `place` is where the claim of this very transaction has put it.
+        `place` is where the claim of this very transaction has put it. With `may_commit` the
+        database may have committed by then, if the row was completed; the connection's own commit
+        must follow.
         """
         values = {
             "its_tenant_id": bid.scope.tenant_id,
@@ -123,12 +131,19 @@ class CommandStore(ABC):
             "its_body": answer.body,
         }
         if bid.lease is None:
-            return self._complete(connection, values, place)
+            return self._complete(connection, values, place, may_commit=may_commit)
         values["its_token"] = bid.lease.token
         return connection.execute(self._record_held, values).rowcount == 1
 
-    def _complete(self, connection: Connection, values: dict[str, Any], place: str | None) -> bool:
-        del place
+    def _complete(
+        self,
+        connection: Connection,
+        values: dict[str, Any],
+        place: str | None,
+        *,
+        may_commit: bool = False,
+    ) -> bool:
+        del place, may_commit
         return self._record.run(connection, values).changed == 1
 
     def _make_record(self, by: Sequence[str] = Scope.__slots__) -> Update:

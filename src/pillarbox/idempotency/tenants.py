@@ -24,9 +24,13 @@ class Tenants:
         self._table = table_in(consumer_tenant, schema)
         self._noted: set[str] = set()
 
+    def is_noted(self, connection: Connection, tenant_id: str) -> bool:
+        """Say whether this process knows that a tenant is; PostgreSQL alone has a wall."""
+        return tenant_id in self._noted or connection.dialect.name != "postgresql"
+
     def note(self, connection: Connection, tenant_id: str) -> None:
-        """Remember a tenant, unless this process knows that it is; PostgreSQL alone has a wall."""
-        if tenant_id in self._noted or connection.dialect.name != "postgresql":
+        """Remember a tenant, unless that is known."""
+        if self.is_noted(connection, tenant_id):
             return
         values = {"consumer": _COMMANDS, "tenant_id": tenant_id, "kind": _RECORDS}
         connection.execute(insert(self._table).values(**values).on_conflict_do_nothing())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from sqlalchemy import Connection, Dialect, text
 
@@ -37,7 +37,7 @@ class Statement:
         dialect = connection.dialect
         found = self._texts.get((dialect.driver, schema)) or self._compile(dialect, schema)
         arranged = found.arranged(values)
-        if _is_plain(connection):
+        if is_plain(connection):
             return _run_on_cursor(connection, found.text, arranged)
         return connection.exec_driver_sql(found.text, arranged).first()
 
@@ -56,7 +56,7 @@ class Statement:
         return lambda values: dict(zip(names, values, strict=True))
 
 
-def _is_plain(connection: Connection) -> bool:
+def is_plain(connection: Connection) -> bool:
     """Say whether a transaction runs, and neither echo nor an event hook would see a statement."""
     savepoint = connection.get_nested_transaction()
     if not connection.in_transaction() or (savepoint is not None and not savepoint.is_active):
@@ -81,8 +81,17 @@ def _run_on_cursor(connection: Connection, statement: str, values: Any) -> Seque
         row: Sequence[Any] | None = cursor.fetchone()
         cursor.close()
     except BaseException as error:  # noqa: BLE001 - it is raised again
-        # Wraps a driver's error, closes the cursor, and lets a connection go that was lost or
-        # cancelled in the middle; other errors pass as they are when no statement is named.
-        named = statement if isinstance(error, connection.dialect.loaded_dbapi.Error) else None
-        connection._handle_dbapi_exception(error, named, values, cursor, None)  # noqa: SLF001
+        raise_as_usual(connection, error, statement, values, cursor)
     return row
+
+
+def raise_as_usual(
+    connection: Connection, error: BaseException, statement: str, values: Any, cursor: Any
+) -> NoReturn:
+    """Raise what came of a statement that SQLAlchemy did not see as if it had.
+
+    Wraps a driver's error, closes the cursor, and lets a connection go that was lost or cancelled
+    in the middle; other errors pass as they are when no statement is named.
+    """
+    named = statement if isinstance(error, connection.dialect.loaded_dbapi.Error) else None
+    connection._handle_dbapi_exception(error, named, values, cursor, None)  # noqa: SLF001
