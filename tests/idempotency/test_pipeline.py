@@ -84,10 +84,10 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     taken: list[tuple[str, bool]] = []
     run = pipeline.run_shared
 
-    def noted(connection: Connection, statement: str, values: Any, *, commits: bool) -> Any:
+    def noted(driver: Any, statement: str, values: Any, *, commits: bool) -> Any:
         name = RECORD if RECORD in statement else CLAIM
         taken.append((name, commits))
-        return run(connection, statement, values, commits=commits)
+        return run(driver, statement, values, commits=commits)
 
     monkeypatch.setattr(pipeline, "run_shared", noted)
     return taken

@@ -22,24 +22,26 @@ from sqlalchemy.util import await_only
 
 from pillarbox.idempotency.statement import Found
 
+_IS_SUPPORTED: Final = psycopg.Pipeline.is_supported()
 _OK: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.PIPELINE_SYNC)
 
 
-def is_shared(connection: Connection, *, commits: bool) -> bool:
-    """Say whether a statement's round trip has room for BEGIN, if none was sent, or for COMMIT."""
+def sharing(connection: Connection, *, commits: bool) -> AsyncConnection[Any] | None:
+    """Return the driver's connection if BEGIN is still to be sent, or COMMIT may be, with more."""
     driver: Any = connection.connection.driver_connection
     pgconn = driver.pgconn
-    if driver.autocommit or not psycopg.Pipeline.is_supported():
-        return False
-    if pgconn.pipeline_status != PipelineStatus.OFF:
-        return False
-    if pgconn.transaction_status == TransactionStatus.INTRANS:
-        return commits and not connection.in_nested_transaction()
-    return bool(pgconn.transaction_status == TransactionStatus.IDLE)
+    if driver.autocommit or not _IS_SUPPORTED or pgconn.pipeline_status != PipelineStatus.OFF:
+        return None
+    status = pgconn.transaction_status
+    ends = commits and status == TransactionStatus.INTRANS
+    if status != TransactionStatus.IDLE and (not ends or connection.in_nested_transaction()):
+        return None
+    found: AsyncConnection[Any] = driver
+    return found
 
 
 def run_shared(
-    connection: Connection, statement: str, values: Mapping[str, Any], *, commits: bool
+    driver: AsyncConnection[Any], statement: str, values: Mapping[str, Any], *, commits: bool
 ) -> Found:
     """Run a statement, after BEGIN if none was sent, and before COMMIT if that is wanted.
 
@@ -47,7 +49,6 @@ def run_shared(
     there is no transaction any more; if the connection is lost, its outcome is unknown. Whoever is
     cancelled meanwhile must not use the connection again.
     """
-    driver: Any = connection.connection.driver_connection
     return await_only(_run(_Exchange(driver, statement, values), commits))
 
 

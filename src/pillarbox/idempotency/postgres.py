@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ColumnElement,
     Connection,
     Interval,
@@ -118,7 +119,8 @@ class PostgresCommands(CommandStore):
     def _make_record_or_fail(self) -> Select[Any]:
         """Make a record that fails without a row, so that a COMMIT sent with it is not done."""
         recorded = self._make_record_at().returning(literal_column("1")).cte("recorded")
-        return select(literal_column("1 / count(*)")).select_from(recorded)
+        never = literal_column("1 / count(*) = 0", Boolean)  # so that no row need be read
+        return select(literal_column("1")).select_from(recorded).having(never)
 
     def _values(self, bid: Bid) -> dict[str, Any]:
         scope = bid.scope

@@ -77,10 +77,11 @@ def _run_by_psycopg(
 ) -> Found:
     from pillarbox.idempotency import pipeline  # noqa: PLC0415 - needs libpq, which others do not
 
-    if not pipeline.is_shared(connection, commits=may_commit):
+    driver = pipeline.sharing(connection, commits=may_commit)
+    if driver is None:
         return _run_on_cursor(connection, text, values)
     try:
-        return pipeline.run_shared(connection, text, values, commits=may_commit)
+        return pipeline.run_shared(driver, text, values, commits=may_commit)
     except BaseException as error:  # noqa: BLE001 - it is raised again
         raise_as_usual(connection, error, text, None, None)
 
