@@ -29,6 +29,7 @@ from pillarbox.projector.projector import OutboxProjector
 from pillarbox.readmodel.changes import Change, Delete, Increment, Update, Upsert
 from pillarbox.readmodel.config import ReadModelConfig
 from pillarbox.readmodel.definition import ModelSession, ReadModel, on
+from pillarbox.readmodel.progress_bar import ProgressBar
 from pillarbox.readmodel.query import QueryHandler, ReadDAO, wait_until_reached
 from pillarbox.saga.definition import Saga, Why, step
 from pillarbox.uow import tenants as _tenants
@@ -94,6 +95,7 @@ __all__ = [
     "Park",
     "Pillarbox",
     "PillarboxError",
+    "ProgressBar",
     "PulsarMessageBus",
     "QueryHandler",
     "RabbitMQMessageBus",

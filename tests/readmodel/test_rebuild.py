@@ -98,13 +98,38 @@ async def test_a_rebuild_tells_how_far_it_is(rig: Rig) -> None:
     await LogRebuild(Accounts(), rig.parts(batch_size=4), report=told.append).run()
 
     assert [(step.phase, step.position, step.events) for step in told] == [
-        ("filling", 4, 4), ("filling", 8, 8), ("filling", 10, 10), ("done", 10, 10),
+        ("filling", 4, 4), ("filling", 8, 8), ("filling", 10, 10), ("switching", 10, 10),
+        ("done", 10, 10),
     ]  # fmt: skip
     assert told[0].share == 0.4
     assert told[0].events_per_second > 0
     remaining = told[0].remaining
     assert remaining is not None
     assert remaining.total_seconds() > 0
+
+
+async def test_the_way_of_a_rebuild_begins_with_the_oldest_event_that_is_kept(rig: Rig) -> None:
+    await rig.record(*(Deposited("a", 1) for _ in range(14)))
+    await cut(rig, 10)
+    told: list[Progress] = []
+
+    parts = rig.parts(batch_size=2, history="kept")
+    await LogRebuild(Accounts(), parts, report=told.append).run()
+
+    assert [(step.position, step.share) for step in told[:2]] == [(12, 0.5), (14, 1.0)]
+
+
+async def test_the_end_moves_when_events_come_during_a_rebuild(rig: Rig) -> None:
+    """It once told that nothing was left while there was as much again."""
+    await rig.record(Deposited("a", 1), Deposited("a", 1))
+    told: list[Progress] = []
+    rebuild = LogRebuild(Accounts(), rig.parts(batch_size=2), report=told.append)
+    await rebuild.begin()
+    await rig.record(*(Deposited("a", 1) for _ in range(4)))
+
+    await rebuild.run()
+
+    assert [(step.position, step.target) for step in told[:3]] == [(2, 6), (4, 6), (6, 6)]
 
 
 async def test_a_rebuild_of_a_history_that_was_cut_is_refused_and_the_live_table_stays(

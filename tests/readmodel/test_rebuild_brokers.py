@@ -13,6 +13,7 @@ from pillarbox.bus.pulsar import PulsarMessageBus
 from pillarbox.bus.redis import RedisMessageBus
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.readmodel.config import ReadModelConfig
+from pillarbox.readmodel.progress import Progress
 from pillarbox.testing import new_topic
 from tests.readmodel.rig import Accounts, Rig
 from tests.support.database import on
@@ -47,9 +48,12 @@ async def test_all_that_the_broker_has_is_in_the_table_that_goes_live(
     model = box.read_model(Accounts, topics=[topic], config=ReadModelConfig(history="kept"))
     await model.drain()
     outcomes = await bus.publish(batch)
+    told: list[Progress] = []
 
-    await model.rebuild()
+    await model.rebuild(report=told.append)
     await bus.close()
 
     assert list(outcomes) == [ACCEPTED] * 100
     assert sum((await rig.cents()).values()) == sum(range(100))
+    filled = [(step.position, step.target) for step in told if step.phase == "filling"]
+    assert (filled[-1], told[-1].phase, told[-1].share) == ((100, 100), "done", 1.0)

@@ -17,6 +17,7 @@ from pillarbox.ops import ReadModelOps
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.definition import ModelSession
 from pillarbox.readmodel.definition import on as on_event
+from pillarbox.readmodel.progress import Progress
 from pillarbox.schema.tables import readmodel
 from tests.readmodel.bank import LONG_AGO, QUICK, TOPIC, Bank, has, on_two, running
 from tests.readmodel.rig import Accounts, Poison, Renamed, Rig
@@ -45,6 +46,132 @@ async def test_a_model_is_built_again_from_the_broker_s_log(bank: Bank, rig: Rig
     assert rebuilt == ("ann", 5)
     assert await bank.row() == ("ann", 12)
     assert await rig.count("account_shadow") == 0
+
+
+def steps(told: Sequence[Progress]) -> list[tuple[str, int, int | None, float | None]]:
+    return [(step.phase, step.position, step.target, step.share) for step in told]
+
+
+@on_two
+async def test_a_rebuild_from_the_broker_s_log_tells_how_far_it_is(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once told that it was at position 0 of 0, with no rate."""
+    monkeypatch.setattr("pillarbox.readmodel.filling._EVERY", 0.001)
+    bus = Odd()
+    bank = Bank(rig, bus, replace(QUICK, tell_every=0.001))
+    told: list[Progress] = []
+    for number in range(10):
+        bank.deposit(1, number)
+    bank.send("Unknown", "{}", 10)
+    await bank.model.drain()
+
+    class Two(MemorySubscription):
+        """A member that is given two messages, and no more before they are told of."""
+
+        given = 0
+
+        async def receive(self, most: int) -> Sequence[Delivery]:
+            await until(lambda: is_told(self.given), "those before are told of")
+            found = await super().receive(min(most, 2))
+            self.given += len(found)
+            return found
+
+    async def is_told(messages: int) -> bool:
+        return not messages or any((step.position, step.target) == (messages, 11) for step in told)
+
+    bus.member = Two
+    await bank.model.rebuild(report=told.append)
+
+    seen = dict.fromkeys(step for step in steps(told) if step[0] == "filling" and step[1])
+    assert list(seen) == [("filling", n, 11, n / 11) for n in (2, 4, 6, 8, 10, 11)]
+    assert steps(told)[-1] == ("done", 11, 11, 1.0)
+    halfway = next(step for step in told if step.position == 4)
+    assert halfway.events_per_second > 0
+    assert halfway.remaining is not None
+    assert halfway.remaining.total_seconds() > 0
+
+
+class Uncounted(MemorySubscription):
+    """A member whose broker does not count, but knows its end."""
+
+    async def lag(self) -> int:
+        return None  # type: ignore[return-value] # as every other subscription may answer
+
+    async def is_at_end(self) -> bool:
+        return self._group.waiting() == 0
+
+
+@on_two
+async def test_a_broker_that_does_not_count_leaves_the_end_unknown(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pillarbox.readmodel.filling._EVERY", 0.001)
+    bus = Odd()
+    bank = Bank(rig, bus, replace(QUICK, tell_every=0.001))
+    told: list[Progress] = []
+    bank.deposit(1, 1)
+    bank.deposit(1, 2)
+    await bank.model.drain()
+
+    async def is_told() -> bool:
+        return bool(told)
+
+    class Reluctant(Uncounted):
+        async def receive(self, most: int) -> Sequence[Delivery]:
+            await until(is_told, "it is told before anything comes")
+            return await super().receive(most)
+
+    bus.member = Reluctant
+    await bank.model.rebuild(report=told.append)
+
+    assert steps(told)[0] == ("filling", 0, None, None)
+    assert told[0].remaining is None
+    assert steps(told)[-1] == ("done", 2, 2, 1.0)
+
+
+@on_two
+async def test_a_rebuild_that_goes_on_counts_what_was_taken_before(bank: Bank, rig: Rig) -> None:
+    bank.open("ann", 1)
+    bank.deposit(1, 2)
+    await bank.model.drain()
+    bank.send("Renamed", '{"account_id":"a"}', 3)
+    with pytest.raises(RebuildFailed):
+        await bank.model.rebuild()
+    views = await ReadModelOps(rig.database.engine, actor="jane").list()
+    async with rig.database.engine.begin() as connection:
+        await connection.exec_driver_sql("DELETE FROM inbox_parked")
+    told: list[Progress] = []
+
+    await bank.model.rebuild(report=told.append)
+
+    assert [(view.position, view.target, view.events) for view in views] == [
+        (0, None, 0),
+        (3, 3, 3),
+    ]
+    assert steps(told) == [
+        ("filling", 3, 3, 1.0), ("switching", 3, 3, 1.0), ("done", 3, 3, 1.0),
+    ]  # fmt: skip
+    (view,) = await ReadModelOps(rig.database.engine, actor="jane").list()
+    assert (view.position, view.target, view.events) == (0, None, 0)
+
+
+@on_two
+async def test_what_a_reporter_raises_ends_a_rebuild_from_the_broker_s_log(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pillarbox.readmodel.filling._EVERY", 0.001)
+    bus = Odd()
+    bank = Bank(rig, bus)
+    bank.open("ann", 1)
+    await bank.model.drain()
+    bus.member = Mute  # it would wait for two minutes
+
+    def refuse(progress: Progress) -> None:
+        raise Poison(progress.model)
+
+    with pytest.raises(Poison):
+        await bank.model.rebuild(report=refuse)
 
 
 class Forgetful(MemoryMessageBus):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -82,6 +82,8 @@ class LaneRunner:
         self._careful = 0
         self.newest: datetime | None = None
         """The time of the newest message that was finished here."""
+        self.finished = 0
+        """How many were done or set aside here."""
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Do batch after batch; each is a task, which can be rolled back by itself."""
@@ -152,6 +154,7 @@ class LaneRunner:
             await asyncio.sleep(PAUSE)
             return
         self.lane.finish()
+        self._count(items)
 
     async def _settle(self, batch: Sequence[InHand], ends: Ends) -> None:
         """Acknowledge what is finished; hold, move or take back the rest."""
@@ -162,10 +165,15 @@ class LaneRunner:
         await self._note_attempts([(i, ends[i]) for i in batch if i.line in held])
         done |= await self._set_aside(batch, verdicts, ends, held)
         self.lane.finish([item for item in batch if item not in done], held)
+        self._count(done)
         times = [self.newest, *(item.recorded_at for item in done)]
         self.newest = max((time for time in times if time is not None), default=None)
         failed = any(isinstance(end, Trial) for end in ends.values())
         self._careful = _CAREFUL_BATCHES if failed else max(self._careful - 1, 0)
+
+    def _count(self, done: Collection[InHand]) -> None:
+        """Count what does not come again: of a lost partition all may come again."""
+        self.finished += sum(not item.lost for item in done)
 
     async def _set_aside(
         self,

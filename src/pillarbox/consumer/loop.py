@@ -114,7 +114,7 @@ class ConsumerLoop:
         )
         self._runners = [LaneRunner(self._around) for _ in range(config.lanes)]
         self._telling = Telling(self._around, self.standing, listener)
-        self._arrived, self._busy_at = 0, 0.0
+        self._arrived, self._ignored, self._busy_at = 0, 0, 0.0
 
     def stop(self) -> None:
         """Begin nothing new; a second call does not wait for what has begun."""
@@ -129,7 +129,8 @@ class ConsumerLoop:
     def standing(self) -> Standing:
         """Return how this member stands, without its broker's word."""
         items = [item for runner in self._runners for item in runner.lane]
-        return standing_of(items, [runner.newest for runner in self._runners])
+        finished = self._ignored + sum(runner.finished for runner in self._runners)
+        return standing_of(items, [runner.newest for runner in self._runners], finished)
 
     async def run_forever(self) -> None:
         """Consume until stopped."""
@@ -264,6 +265,7 @@ class ConsumerLoop:
             runner.wake.set()
         if ignored:
             await self._subscription.acknowledge(ignored)
+            self._ignored += len(ignored)
             self._observer.ended("ignored", len(ignored))
 
     def _is_crowded(self) -> bool:

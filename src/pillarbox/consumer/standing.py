@@ -12,8 +12,9 @@ from pillarbox.consumer.lane import InHand
 class Standing:
     """How a consumer stands, as far as this member knows.
 
-    `oldest` and `newest` are the times of messages: of the oldest that is in hand, and of the newest
-    that was finished here. `waiting` counts what the broker has beside; `at_end` is whether the whole
+    `finished` counts what was acknowledged in this run: done, ignored or set aside. `oldest` and
+    `newest` are the times of messages: of the oldest that is in hand, and of the newest that was
+    finished here. `waiting` counts what the broker has beside; `at_end` is whether the whole
     group has reached the end, and None where nobody knows.
     """
 
@@ -22,6 +23,7 @@ class Standing:
     newest: datetime | None = None
     waiting: int | None = None
     at_end: bool | None = None
+    finished: int = 0
 
     def seen_from(self, outlook: Outlook) -> "Standing":
         """Return it with what the broker says; whoever has something in hand is not at the end."""
@@ -33,9 +35,13 @@ Hear = Callable[[Standing, timedelta], Awaitable[None]]
 """Hear how a consumer stood, and how long ago that was; must not raise."""
 
 
-def standing_of(items: Iterable[InHand], finished: Iterable[datetime | None]) -> Standing:
+def standing_of(
+    items: Iterable[InHand], newest: Iterable[datetime | None], finished: int
+) -> Standing:
     """Return how a member stands, without its broker's word."""
     times = [found.recorded_at for found in items]
     known = [found for found in times if found is not None]
-    done = [found for found in finished if found is not None]
-    return Standing(len(times), min(known, default=None), max(done, default=None))
+    done = [found for found in newest if found is not None]
+    return Standing(
+        len(times), min(known, default=None), max(done, default=None), finished=finished
+    )

@@ -149,14 +149,26 @@ class Checkpoints:
             )
         )
 
+    async def note(
+        self, session: AsyncSession, at: Generation, *, events: int, target: int | None
+    ) -> None:
+        """Note how many messages a generation that is being filled has had, and how many there are."""
+        await session.execute(
+            update(self._table)
+            .where(*self._of(at.name, at.generation), self._table.c.state == "filling")
+            .values(position=events, target=target, events=events)
+        )
+
     async def switch(self, session: AsyncSession, old: Generation | None, new: Generation) -> None:
         """Make a filling generation the live one, in the transaction that has locked both."""
+        # Nobody counts what a live subscription takes.
+        counted = {"position": 0, "events": 0} if new.source == "bus" else {}
         if old is not None:
             await session.execute(delete(self._table).where(*self._of(old.name, old.generation)))
         await session.execute(
             update(self._table)
             .where(*self._of(new.name, new.generation))
-            .values(state="live", target=None, paused=int(old.paused if old else False))
+            .values(state="live", target=None, paused=int(old.paused if old else False), **counted)
         )
 
     async def drop(self, session: AsyncSession, name: str, generation: int) -> None:

@@ -1,7 +1,6 @@
 """Build a read model again beside its readers: fill the shadow table, catch up, switch."""
 
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.definition import ReadModel
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.position import Position
-from pillarbox.readmodel.progress import Phase, Progress, Reporter, unheard
+from pillarbox.readmodel.progress import Pace, Phase, Progress, Reporter, unheard
 from pillarbox.readmodel.runner import FIRST, LogFollower, refuse_cut
 
 log = logging.getLogger("pillarbox.readmodel")
@@ -48,16 +47,16 @@ class LogRebuild:
     async def run(self) -> None:
         """Begin or go on, fill, switch, clean up."""
         at = await self.begin()
-        began, before = time.monotonic(), at.events
+        way = _Way(at)
         while True:
             batch, at = await self._fill()
-            rate = (at.events - before) / max(time.monotonic() - began, 1e-9)
-            self._tell("filling", at, rate)
+            self._report(way.progress("filling", at))
             if not batch.more:
                 break
-        await self.switch()
+        self._report(way.progress("switching", at))
+        at = await self.switch()
         await self.clean_up()
-        self._tell("done", at, rate)
+        self._report(way.progress("done", at))
 
     async def begin(self) -> Generation:
         """Write the filling generation, unless one is there already; return it."""
@@ -85,7 +84,7 @@ class LogRebuild:
         log.info("rebuild_begun", extra={"model": name, "generation": new.generation})
         return new
 
-    async def switch(self) -> None:
+    async def switch(self) -> Generation:
         """Make the filled generation the live one, in one transaction; nobody reads half of it."""
         async with self._parts.transactions.begin(None) as session:
             name = self._model.name
@@ -96,11 +95,13 @@ class LogRebuild:
             # The live runner waits for its row: what is left is what was committed meanwhile.
             while (await self._step(session, new)).more:
                 new = await self._again(session)
+            new = await self._again(session)
             await replace_rows(session, self._model.table, self._model.shadow)
             await self._checkpoints.switch(session, live, new)
         if self._parts.cache is not None:
             await self._parts.cache.forget_all(name)
         log.info("rebuild_switched", extra={"model": name, "generation": new.generation})
+        return new
 
     async def clean_up(self) -> None:
         """Delete what is left of the old generation."""
@@ -153,6 +154,9 @@ class LogRebuild:
             at = await self._again(session)
             batch = await self._step(session, at)
             at = await self._again(session)
+            if batch.more and at.position.number >= (at.target or 0):
+                # The log has grown since the rebuild began.
+                at = replace(at, target=await self._follower.log.newest(session))
         return batch, at
 
     async def _again(self, session: AsyncSession) -> Generation:
@@ -191,9 +195,29 @@ class LogRebuild:
         ) as session:
             yield session
 
-    def _tell(self, phase: Phase, at: Generation, rate: float) -> None:
-        target = max(at.target or 0, at.position.number)
-        self._report(Progress(at.name, phase, at.position.number, target, at.events, rate))
+
+class _Way:
+    """The way of one rebuild through the log, and its pace."""
+
+    def __init__(self, at: Generation) -> None:
+        # A log that was cut, and a snapshot query, begin in the middle.
+        oldest = at.first_position
+        self._start = at.position.number if oldest is None else oldest - 1
+        self._pace = Pace(max(at.position.number, self._start), at.events)
+
+    def progress(self, phase: Phase, at: Generation) -> Progress:
+        position = max(at.position.number, self._start)
+        speed, rate = self._pace.at(position, at.events)
+        return Progress(
+            model=at.name,
+            phase=phase,
+            position=position,
+            target=position if phase == "done" else max(at.target or 0, position),
+            start=self._start,
+            events=at.events,
+            events_per_second=rate,
+            positions_per_second=speed,
+        )
 
 
 async def replace_rows(session: AsyncSession, live: Table, shadow: Table) -> None:

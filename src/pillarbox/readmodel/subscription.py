@@ -20,11 +20,12 @@ from pillarbox.errors import HistoryIncomplete, ReadModelUnknown, RebuildFailed
 from pillarbox.readmodel.cache import RowCache
 from pillarbox.readmodel.checkpoint import STILL, Checkpoints, Generation, State
 from pillarbox.readmodel.definition import EventMethod, ModelSession, ReadModel
+from pillarbox.readmodel.filling import Filling
 from pillarbox.readmodel.handling import routes_of
 from pillarbox.readmodel.parts import Parts
-from pillarbox.readmodel.progress import Progress, Reporter, unheard
+from pillarbox.readmodel.progress import Phase, Reporter, unheard
 from pillarbox.readmodel.rebuild import replace_rows
-from pillarbox.readmodel.telling import Teller
+from pillarbox.readmodel.telling import Heard, Teller
 from pillarbox.readmodel.writing import Queued, Writer
 from pillarbox.schema.tables import inbox_parked
 
@@ -94,10 +95,10 @@ class Subscriber:
         return made
 
     @asynccontextmanager
-    async def told(self) -> AsyncIterator[Consumer]:
+    async def told(self, heard: Heard | None = None) -> AsyncIterator[Consumer]:
         """Make the consumer; it tells how it stands, and at the end that it leaves."""
         consumer = self.consumer()
-        teller = Teller((self.model.name, self.generation), self.parts, consumer)
+        teller = Teller((self.model.name, self.generation), self.parts, consumer, heard)
         try:
             yield consumer
         finally:
@@ -230,17 +231,17 @@ class SubscribedRebuild:
         """Begin or go on, fill, switch, clean up."""
         at = await self.begin()
         following = Subscriber(self._model, self._parts, at.generation, "filling", self._make)
-        await self._fill(following)
-        self._tell("filling", at)
+        filling = Filling(at, self._parts, self._report)
+        await self._fill(following, filling, "filling")
         try:
-            await self._fill(following, still=True)
+            await self._fill(following, filling, "switching")
             while not await self.switch():
-                await self._fill(following, still=True)
+                await self._fill(following, filling, "switching")
         except BaseException:
             with suppress(DatabaseAway):
                 await self._hold_still(still=False)
             raise
-        self._tell("done", at)
+        filling.tell("done")
 
     async def begin(self) -> Generation:
         """Write the filling generation, unless one is there already; return it."""
@@ -284,15 +285,15 @@ class SubscribedRebuild:
             await self._parts.cache.forget_all(name)
         return True
 
-    async def _fill(self, following: Subscriber, *, still: bool = False) -> None:
+    async def _fill(self, following: Subscriber, filling: Filling, phase: Phase) -> None:
         """Take all that the broker has; refuse a part of it, and what was set aside on the way.
 
-        `still` has the live generation stand still meanwhile.
+        To be switched, the live generation stands still meanwhile.
         """
         seconds = self._parts.config.fill_timeout
-        if still:
+        if phase == "switching":
             await self._hold_still(still=True)
-        caught_up = await self._caught_up(following, timedelta(seconds=seconds), still=still)
+        caught_up = await self._caught_up(following, filling, phase)
         if following.moved.is_set():
             raise RebuildFailed(self._model.name, None, None, "another rebuild of it was first")
         if not caught_up:
@@ -306,9 +307,10 @@ class SubscribedRebuild:
             )
             raise RebuildFailed(self._model.name, aside.message_id, None, reason)
 
-    async def _caught_up(self, following: Subscriber, patience: timedelta, *, still: bool) -> bool:
+    async def _caught_up(self, following: Subscriber, filling: Filling, phase: Phase) -> bool:
         """Take messages to the end, or until the generation turns out to be another's."""
-        async with following.told() as consumer:
+        patience, still = timedelta(seconds=self._parts.config.fill_timeout), phase == "switching"
+        async with following.told(filling.hear) as consumer, filling.by(consumer, phase):
             watching = asyncio.ensure_future(self._watch(following, consumer, still=still))
             try:
                 return await consumer.catch_up(patience)
@@ -348,9 +350,6 @@ class SubscribedRebuild:
         """Have the live generation stand still, or go on."""
         async with self._parts.transactions.begin(None) as session:
             await self._checkpoints.hold_still(session, self._model.name, still=still)
-
-    def _tell(self, phase: Any, at: Generation) -> None:
-        self._report(Progress(at.name, phase, 0, 0, at.events, 0.0))
 
 
 def _forgetting(cache: RowCache, model: str) -> Callable[..., Any]:

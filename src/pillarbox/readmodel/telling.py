@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -24,14 +25,20 @@ _NOW: Final = timedelta()
 _GOOD_FOR: Final = 2
 
 
+Heard = Callable[[Standing], Awaitable[None]]
+"""Told how a consumer stands, beside the database; must not raise."""
+
+
 class Teller:
     """Listen to the consumer of one generation, and write what it says.
 
     Nothing depends on it but what operators see: a database that is away is not waited for.
     """
 
-    def __init__(self, place: Place, parts: Parts, consumer: Consumer) -> None:
-        self._place, self._parts, self._consumer = place, parts, consumer
+    def __init__(
+        self, place: Place, parts: Parts, consumer: Consumer, heard: Heard | None = None
+    ) -> None:
+        self._place, self._parts, self._consumer, self._heard = place, parts, consumer, heard
         self._members = Members(parts.schema)
         self._member = f"{socket.gethostname()}-{secrets.token_hex(6)}"
         self._fresh_at: datetime | None = None
@@ -40,6 +47,8 @@ class Teller:
 
     async def hear(self, standing: Standing, since: timedelta) -> None:
         """Write how the consumer stood, good until it should have told again."""
+        if self._heard is not None:
+            await self._heard(standing)
         # Asking the next time takes as long as it took now.
         await self._write(standing, since, good_for=(self._every + since) * _GOOD_FOR)
 
