@@ -20,10 +20,17 @@ def told(seconds_ago: float = 1, *, good: bool = True, **said: Any) -> Told:
     return Told(told_at=ago(seconds_ago), good_until=good_until, **said)
 
 
-def test_at_the_end_nothing_is_late() -> None:
-    end = told(at_end=True, fresh_at=ago(1), waiting=0)
+def test_at_the_end_nothing_is_older_than_the_word_of_it() -> None:
+    """A member that was killed once stood at 0 for ten seconds, whatever came."""
+    end = told(1, at_end=True, fresh_at=ago(1), waiting=0)
 
-    assert lag_of([end], NOW, BEGAN) == (0, 0.0)
+    assert lag_of([end], NOW, BEGAN) == (0, 1.0)
+
+
+def test_at_the_end_nothing_waits_though_the_broker_does_not_count() -> None:
+    end = told(1, at_end=True, fresh_at=ago(1))
+
+    assert lag_of([end], NOW, BEGAN) == (0, 1.0)
 
 
 def test_the_oldest_in_anybodys_hands_counts() -> None:
@@ -51,7 +58,7 @@ def test_the_newest_word_of_the_end_counts_and_silence_is_no_word() -> None:
     silent = told(1)
     waits = told(2, at_end=False, waiting=1, fresh_at=ago(8))
 
-    assert lag_of([end, silent], NOW, BEGAN).seconds == 0.0
+    assert lag_of([end, silent], NOW, BEGAN) == (0, 3.0)
     assert lag_of([end, silent, waits], NOW, BEGAN) == (1, 3.0)
 
 
@@ -71,7 +78,7 @@ def test_what_a_member_that_is_gone_had_in_hand_is_with_others_now() -> None:
     gone = told(20, good=False, oldest_at=ago(60), in_hand=1)
     end = told(at_end=True, waiting=0, fresh_at=ago(1))
 
-    assert lag_of([gone, end], NOW, BEGAN) == (0, 0.0)
+    assert lag_of([gone, end], NOW, BEGAN) == (0, 1.0)
 
 
 def test_a_model_that_nobody_ever_ran_is_late_since_it_began() -> None:

@@ -1,10 +1,13 @@
 """Operators see how far models are, and pause and resume them."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
+from sqlalchemy import update
 
 from pillarbox.errors import ReadModelUnknown
 from pillarbox.ops import ReadModelOps
-from pillarbox.schema.tables import pillarbox_audit
+from pillarbox.schema.tables import outbox, pillarbox_audit
 from tests.readmodel.rig import Deposited, Opened, Rig
 from tests.support.database import on_postgres
 from tests.support.waiting import until
@@ -16,17 +19,26 @@ def ops_of(rig: Rig) -> ReadModelOps:
     return ReadModelOps(rig.database.engine, actor="jane")
 
 
+async def grow_old(rig: Rig, **ages: timedelta) -> None:
+    """Make recorded events older, by their keys."""
+    now = datetime.now(UTC)
+    async with rig.database.engine.begin() as connection:
+        for key, age in ages.items():
+            old = update(outbox).where(outbox.c.key == key).values(created_at=now - age)
+            await connection.execute(old)
+
+
 async def test_a_model_that_is_behind_says_by_how_much(rig: Rig) -> None:
     await rig.runner().drain()
     await rig.record(Deposited("a", 1), Deposited("a", 1), Deposited("b", 1))
+    await grow_old(rig, a=timedelta(hours=1), b=timedelta(hours=2))
 
     (behind,) = await ops_of(rig).list()
     await rig.runner().drain()
     (there,) = await ops_of(rig).list()
 
     assert (behind.lag_events, behind.events) == (3, 0)
-    assert behind.lag_seconds is not None
-    assert behind.lag_seconds >= 0
+    assert 7_200 <= behind.lag_seconds < 7_800
     assert (there.lag_events, there.lag_seconds, there.events) == (0, 0.0, 3)
     assert (there.name, there.generation, there.source, there.state) == (
         "accounts", 1, "log", "live",
@@ -53,6 +65,7 @@ async def test_a_transaction_that_commits_late_counts_as_lag_until_it_is_applied
 async def test_the_lag_has_its_metrics(rig: Rig) -> None:
     await rig.runner().drain()
     await rig.record(Deposited("a", 1))
+    await grow_old(rig, a=timedelta(hours=1))
 
     samples = await ops_of(rig).gauges()
 
@@ -61,6 +74,9 @@ async def test_the_lag_has_its_metrics(rig: Rig) -> None:
         ("pillarbox_readmodel_lag_seconds", "gauge", (("model", "accounts"),)),
     ]
     assert samples[0].value == 1
+    late = samples[1].value
+    assert isinstance(late, float)
+    assert 3_600 <= late < 4_200
 
 
 async def test_a_paused_model_stands_still_and_goes_on_when_it_is_resumed(rig: Rig) -> None:

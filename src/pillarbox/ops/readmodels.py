@@ -30,8 +30,8 @@ class ModelView:
 
     `lag_events` counts events that are not applied, in a log up to a cap of 100,000, and `lag_seconds`
     is the age of the oldest. A model that follows a subscription is as its members told last: the count
-    is None if their broker does not know it or nobody runs the model, and the age then is the time since
-    it was last known to have everything.
+    is None if their broker does not know it or nobody runs the model, and with nothing in hand the age
+    is the time since it was last known to have everything.
 
     `held_keys` are keys whose event could not be applied and waits aside; they are in no lag.
     """

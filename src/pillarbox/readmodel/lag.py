@@ -22,7 +22,7 @@ _FORGOTTEN_AFTER: Final = timedelta(minutes=5)
 
 
 class Lag(NamedTuple):
-    """How many messages are not applied, if anybody knows, and the age of the oldest."""
+    """How many messages were not applied, if anybody knows, and how old the oldest can be."""
 
     events: int | None
     seconds: float
@@ -63,8 +63,8 @@ def lag_of(told: Sequence[Told], now: datetime, began: datetime) -> Lag:
     """Say how far a model is behind that began at a time.
 
     What is in hand has a time. What waits at the broker has none that we know, but is newer than the
-    moment up to which all was applied. When nobody tells any more, that moment is all there is: the
-    lag then grows, whether anything waits or not, and is never too small.
+    moment up to which all was applied. What came after the last word is not known at all: since then
+    the lag grows, whether anything waits or not, and is never too small.
     """
     live = [found for found in told if found.good_until > now]
     known = [found.waiting for found in live if found.waiting is not None]
@@ -74,7 +74,7 @@ def lag_of(told: Sequence[Told], now: datetime, began: datetime) -> Lag:
         return Lag(events, age(min(oldest), now))
     words = [found for found in live if found.at_end is not None]
     if words and max(words, key=lambda found: found.told_at).at_end:
-        return Lag(0, 0.0)
+        events = 0
     fresh = [found.fresh_at for found in told if found.fresh_at is not None]
     return Lag(events, age(max(fresh, default=began), now))
 
