@@ -1,0 +1,3 @@
+from tests.support.database import database, databases
+
+__all__ = ["database", "databases"]
