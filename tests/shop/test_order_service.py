@@ -161,6 +161,18 @@ def test_what_waits_is_listed_for_its_tenant_and_counted_for_all(
     assert orders.get("/health/ready").json()["checks"] == {"database": "ok"}
 
 
+@pytest.mark.parametrize("path", ["/orders", "/api/orders"])
+def test_the_document_of_the_service_shows_the_key_and_the_problems(
+    orders: httpx.Client, path: str
+) -> None:
+    command = orders.get("/openapi.json").json()["paths"][path]["post"]
+
+    keys = [each for each in command["parameters"] if each["name"] == "Idempotency-Key"]
+    assert [each["in"] for each in keys] == ["header"]
+    for status in ("400", "409", "422"):
+        assert "application/problem+json" in command["responses"][status]["content"]
+
+
 def test_a_service_that_is_stopped_finishes_its_requests(
     order_service: Part, orders: httpx.Client, owner: psycopg.Connection
 ) -> None:

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
 
 from examples.demo import checker
 from examples.demo.crew import Crew, subscribed
-from examples.demo.customers import STOCK, TENANTS, Customers, fill_stock
+from examples.demo.customers import STOCK, TENANTS, Accepted, Customers, Request, fill_stock
 from examples.demo.databases import databases
 from examples.demo.figures import Looker
 from examples.demo.run import RECEIVERS, SETTINGS, until_ready
@@ -38,6 +39,21 @@ async def ordering(customers: Customers) -> AsyncIterator[None]:
             group.create_task(customers.order_on(tenant, random.Random(tenant), 0.1, ended))
         yield
         ended.set()
+
+
+async def ordered(customers: Customers, product: str, quantity: int, total: str) -> tuple[str, str]:
+    """Place one order, whose end is known beforehand."""
+    body = {"user_id": "demo", "product_id": product, "quantity": quantity, "total_amount": total}
+    request = Request("acme", "demo", uuid4().hex, "/api/orders", body)
+    answer = await customers.client.post(request.path, json=body, headers=request.headers)
+    customers.accepted.append(Accepted(request, answer.json()["order_id"]))
+    return "acme", customers.accepted[-1].order_id
+
+
+def end_of(books: checker.Books, place: tuple[str, str]) -> tuple[str, list[str], list[str]]:
+    """Return how an order ended: its status, its reservations and its payments."""
+    reserved = [row[4] for row in books.reserved if row[:2] == place]
+    return books.orders[place], reserved, [row[2] for row in books.payments if row[:2] == place]
 
 
 async def comes_to_rest(owners: dict[str, str]) -> None:
@@ -91,16 +107,23 @@ async def test_every_order_ends_once_whoever_is_killed_and_whatever_comes_twice(
                 customers = Customers(client)
                 troubles = Troubles(crew, customers, None, 0, print, random.Random(ground.name))
                 async with ordering(customers):
+                    good = await ordered(customers, "lamp", 1, "49.90")
+                    sold_out = await ordered(customers, "rarity", STOCK["rarity"] + 1, "49.90")
+                    refused = await ordered(customers, "lamp", 1, "1500.00")
                     await troubles.kill()
                     await troubles.repeat()
                 owners = {name: found.owner for name, found in made.items()}
                 await comes_to_rest(owners)
         finally:
             crew.stop()
-        result = checker.check(checker.read(owners), customers.told(), STOCK, RECEIVERS[flow])
+        books = checker.read(owners)
+        result = checker.check(books, customers.told(), STOCK, RECEIVERS[flow])
 
     assert result.findings == checker.Findings()
     assert customers.strange == []
+    assert end_of(books, good) == ("CONFIRMED", ["RESERVED"], ["PROCESSED"])
+    assert end_of(books, sold_out) == ("REJECTED", [], [])
+    assert end_of(books, refused) == ("REJECTED", ["RELEASED"], ["REFUSED"])
     assert (troubles.kills, troubles.repeated_messages) == (2, 20)
     assert result.events == result.delivered >= 4 * len(TENANTS)
     assert {part.process.returncode for part in crew.parts.values() if part.process} == {0}
