@@ -1,7 +1,7 @@
 """The order service over HTTP, in a process of its own."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +10,13 @@ from uuid import uuid4
 import httpx
 import psycopg
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
 from examples.demo.crew import Part
+from examples.demo.databases import Database
+from pillarbox import SyncSqlAlchemyOutbox
+from pillarbox.database import sync_url
 from tests.support.processes import until
 
 SIMPLE = {"user_id": "ada", "product_id": "lamp", "quantity": 2, "total_amount": "19.80"}
@@ -159,6 +164,19 @@ def test_what_waits_is_listed_for_its_tenant_and_counted_for_all(
     health = orders.get("/health").json()
     assert health == {"status": "healthy", "pending_outbox_events": waiting}
     assert orders.get("/health/ready").json()["checks"] == {"database": "ok"}
+
+
+def test_an_event_that_a_script_recorded_over_a_plain_connection_waits_with_the_others(
+    orders: httpx.Client, shop_databases: Mapping[str, Database]
+) -> None:
+    engine = create_engine(sync_url(shop_databases["orders"].owner), poolclass=NullPool)
+    with engine.begin() as connection:
+        outbox = SyncSqlAlchemyOutbox(connection, "hooli", service="orders")
+        outbox.add(event_type="OrderArchived", topic="orders.order", key="o-1", payload={})
+
+    listed = orders.get("/api/outbox/pending", headers={"X-Tenant": "hooli"}).json()
+
+    assert [(each["event_type"], each["status"]) for each in listed] == [("OrderArchived", "NEW")]
 
 
 @pytest.mark.parametrize("path", ["/orders", "/api/orders"])
