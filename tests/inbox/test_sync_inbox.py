@@ -19,7 +19,7 @@ from tests.inbox.targets import stored
 from tests.support.database import Database, on_sync
 
 Target = Session | Connection
-pytestmark = on_sync
+pytestmark = [on_sync, pytest.mark.usefixtures("database")]
 
 
 @pytest.fixture
