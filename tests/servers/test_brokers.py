@@ -68,6 +68,8 @@ async def test_rabbitmq_keeps_a_message_over_a_kill_and_takes_its_port_mapper_al
             message = aio_pika.Message(b"1", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
             await channel.default_exchange.publish(message, routing_key="kept")
 
+        # The server answers a declaration up to two seconds before it is on the disk.
+        await asyncio.to_thread(server.control, "eval", "mnesia:sync_log().")
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.restart)
 
