@@ -9,8 +9,8 @@ import nats
 import psycopg
 from psycopg.rows import dict_row
 
+from examples.shop.common.bus import bus_at
 from pillarbox import MessageEnvelope
-from pillarbox.bus.connect import bus_from_url
 
 _DELIVERED: Final = """
     SELECT id::text AS event_id, event_type, payload::text AS payload, content_type, topic, key,
@@ -66,7 +66,7 @@ async def _copy_in_nats(bus: str, topic: str, count: int) -> int:
 
 
 async def _publish(bus: str, service: str, rows: Sequence[dict[str, Any]]) -> int:
-    target = bus_from_url(bus)
+    target = bus_at(bus)
     try:
         outcomes = await target.publish([_envelope(service, row) for row in rows])
         return len(outcomes)

@@ -16,7 +16,7 @@ from pillarbox.bus.outcome import ACCEPTED
 from pillarbox.bus.rabbitmq import RabbitMQMessageBus
 from pillarbox.bus.rabbitmq.frames import WireMessage, wire_message
 from pillarbox.bus.rabbitmq.subscription_channel import acknowledgements
-from pillarbox.bus.subscription import SubscriptionRequest
+from pillarbox.bus.subscription import UNORDERED, SubscriptionRequest
 from pillarbox.errors import BusUnreachable, InvalidConfig
 from pillarbox.servers import RabbitMq
 from pillarbox.servers.ports import LOOPBACK
@@ -329,3 +329,17 @@ def test_names_that_make_no_queue_are_refused() -> None:
 
     with pytest.raises(InvalidConfig, match="255 bytes"):
         bus.subscribe(SubscriptionRequest("c" * 200, ("t" * 100,)))
+
+
+@pytest.mark.parametrize(("partitions", "told"), [(None, True), (4, False)])
+async def test_queues_that_members_share_are_said_to_have_no_order(
+    rabbitmq_server: RabbitMq, request_: SubscriptionRequest, partitions: int | None, told: bool
+) -> None:
+    subscription = RabbitMQMessageBus(rabbitmq_server.url, partitions=partitions).subscribe(
+        request_
+    )
+
+    said = await subscription.start(ignore)
+    await subscription.close()
+
+    assert (UNORDERED in said) == told

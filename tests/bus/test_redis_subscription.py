@@ -11,7 +11,7 @@ from redis.asyncio import Redis as Client
 
 from pillarbox.bus.redis import RedisMessageBus
 from pillarbox.bus.redis.subscription_leases import share_of
-from pillarbox.bus.subscription import SubscriptionRequest
+from pillarbox.bus.subscription import UNORDERED, SubscriptionRequest
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Redis
 from pillarbox.servers.ports import LOOPBACK
@@ -253,3 +253,16 @@ async def test_the_rights_of_the_guide_are_enough(
 def test_a_timeout_too_short_for_a_busy_machine_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="member_timeout"):
         RedisMessageBus("redis://localhost", member_timeout=timedelta(milliseconds=10))
+
+
+@pytest.mark.parametrize(("partitions", "told"), [(None, True), (4, False)])
+async def test_streams_that_members_share_are_said_to_have_no_order(
+    redis_server: Redis, request_: SubscriptionRequest, partitions: int | None, told: bool
+) -> None:
+    """A consumer of the shop that was killed once got a key's events in another order, unwarned."""
+    subscription = RedisMessageBus(redis_server.url, partitions=partitions).subscribe(request_)
+
+    said = await subscription.start(ignore)
+    await subscription.close()
+
+    assert (UNORDERED in said) == told

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from pillarbox.event.incoming import Incoming
 
@@ -45,6 +45,13 @@ class Reception:
     orders_keys: bool
     hand_back_limit: timedelta | None
     longest_redelivery: timedelta | None
+
+
+UNORDERED: Final = (
+    "without partitions= its members share every message: those of one key may come in another "
+    "order, also when a member has died; give partitions= to publishers and consumers alike"
+)
+"""What a subscription says whose topics have no partitions by which a key would have one member."""
 
 
 class Subscription(Protocol):

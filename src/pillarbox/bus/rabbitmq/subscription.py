@@ -26,7 +26,7 @@ from pillarbox.bus.rabbitmq.subscription_channel import QueueChannel
 from pillarbox.bus.rabbitmq.subscription_message import delivery_of
 from pillarbox.bus.rabbitmq.subscription_queues import ConsumerQueues, Place, Roll
 from pillarbox.bus.rabbitmq.subscription_reader import careful
-from pillarbox.bus.subscription import Delivery, Reception, Revoked
+from pillarbox.bus.subscription import UNORDERED, Delivery, Reception, Revoked
 from pillarbox.errors import BusUnreachable
 
 _log = logging.getLogger("pillarbox.bus.rabbitmq")
@@ -131,7 +131,8 @@ class RabbitMQSubscription:
         except FAILURES as error:
             raise BusUnreachable(self._access.shown, _reason(error)) from error
         self._keeping = asyncio.create_task(self._keep())
-        return [*self._access.exposure, *said]
+        unordered = [] if self._reception.orders_keys else [UNORDERED]
+        return [*self._access.exposure, *said, *unordered]
 
     async def receive(self, most: int) -> Sequence[Delivery]:
         """Take what has come."""

@@ -18,7 +18,7 @@ from pillarbox.bus.redis.subscription_group import BLOCK_MILLISECONDS, Group, is
 from pillarbox.bus.redis.subscription_leases import LeasedSource
 from pillarbox.bus.redis.subscription_line import FAILURES, Line
 from pillarbox.bus.redis.subscription_source import ROUNDS, SharedSource, Source
-from pillarbox.bus.subscription import Delivery, Reception, Revoked
+from pillarbox.bus.subscription import UNORDERED, Delivery, Reception, Revoked
 from pillarbox.errors import BusUnreachable, InvalidConfig
 
 _log = logging.getLogger("pillarbox.bus.redis")
@@ -99,7 +99,7 @@ class RedisSubscription:
         except FAILURES as error:
             raise BusUnreachable(self._access.shown, reason_of(error)) from error
         self._attending = asyncio.create_task(self._attend())
-        return said
+        return said if self._reception.orders_keys else [*said, UNORDERED]
 
     async def receive(self, most: int) -> Sequence[Delivery]:
         """Read when nothing waits here; a cancelled call leaves what is being read to the next."""
