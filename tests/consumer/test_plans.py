@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.consumer.parked import ParkedMessages
 from pillarbox.event.ids import id_maker
+from tests.consumer.hands import item
 from tests.consumer.rig import CONSUMER, Shop
 from tests.support.database import on
 
@@ -30,11 +31,8 @@ HEAD: Any = SimpleNamespace(tenant_id="default", key="hot", seq=0)
 
 Question = Callable[[ParkedMessages, AsyncSession], Awaitable[Any]]
 QUESTIONS: dict[str, Question] = {
-    "which keys are held": lambda parked, session: parked.held(
-        session, "default", {"hot", "cold", *(f"key-{n}" for n in range(100))}
-    ),
-    "which messages are there": lambda parked, session: parked.known(
-        session, "default", {f"m{n}" for n in range(100)}
+    "which keys are held, and which messages are there": lambda parked, session: parked.look_up(
+        session, "default", [item(1, "hot"), *(item(n, f"key-{n}") for n in range(2, 100))]
     ),
     "what is due": lambda parked, session: session.execute(parked.due(NOW)),
     "who is behind": lambda parked, session: parked.behind(session, HEAD, 100, 1_000_000),

@@ -1,16 +1,18 @@
 """One transaction for a batch: each message takes effect once, and a bad one costs only itself."""
 
 import asyncio
+import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from sqlalchemy import text
 
 from pillarbox.consumer.context import Context
 from pillarbox.consumer.signals import Drop, Park, Retry
-from tests.consumer.rig import QUICK, Effect, Shop, record
+from pillarbox.event.incoming import Incoming
+from tests.consumer.rig import QUICK, TOPIC, Effect, Shop, record
 from tests.support.database import on
 
 pytestmark = on("postgres18+psycopg", "postgres18+asyncpg", "sqlite+aiosqlite")
@@ -172,6 +174,84 @@ async def test_the_same_id_with_another_content_is_parked_and_not_applied(shop: 
 
     assert await shop.effects() == ["m1", "m2"]
     assert await shop.count("inbox_parked", "reason = 'content-mismatch' AND holds_key = 0") == 1
+
+
+@pytest.mark.parametrize("key", ["k", None])
+@pytest.mark.parametrize("on_parked", ["hold", "pass"])
+async def test_another_content_under_the_id_of_a_parked_message_is_parked_too(
+    shop: Shop, on_parked: Literal["hold", "pass"], key: str | None
+) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        if event["n"] == 1:
+            raise Park("in this test")
+
+    config = replace(QUICK, on_parked=on_parked)
+    shop.send("m1", key, n=1)
+    await shop.loop(handler, config).drain()
+
+    for n in (2, 1, 2, 3):
+        shop.send("m1", key, n=n)
+    await shop.loop(handler, config).drain()
+
+    assert await shop.effects() == []
+    parked = "reason = 'content-mismatch' AND state = 'parked' AND holds_key = 0"
+    assert await shop.count("inbox_parked", parked) == 2
+    assert await shop.count("inbox_parked") == 3
+    assert shop.seen.outcomes == {"failed": 1, "parked": 3, "duplicate": 2}
+
+
+async def test_a_redelivery_finds_its_own_content_among_those_under_its_id(shop: Shop) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        raise Park("in this test")
+
+    for n in (1, 2):
+        shop.send("m1", n=n)
+        await shop.loop(handler).drain()
+
+    shop.bus.redeliver()
+    await shop.loop(handler).drain()
+
+    assert await shop.count("inbox_parked") == 2
+    assert shop.seen.outcomes == {"failed": 1, "parked": 2, "duplicate": 2}
+
+
+async def test_another_content_in_hand_behind_a_message_that_waits_is_not_lost(shop: Shop) -> None:
+    """It goes to the table with the others, where its id is taken by what came before it."""
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await record(event, ctx)
+        if ctx.envelope.event_id == "m0":
+            raise Retry(after=timedelta(hours=1))
+
+    for message_id, n in (("m0", 0), ("m1", 1), ("m1", 2), ("m1", 1)):
+        shop.send(message_id, n=n)
+    await shop.loop(handler, replace(QUICK, lanes=1)).drain()
+
+    assert await shop.effects() == []
+    assert await shop.count("inbox_parked", "message_id = 'm1' AND state = 'waiting'") == 1
+    assert await shop.count("inbox_parked", "reason = 'content-mismatch' AND holds_key = 0") == 1
+    assert await shop.count("inbox_parked") == 3
+
+
+@pytest.mark.parametrize(("amount", "parked"), [(7, 1), (8, 2)])
+async def test_of_a_whole_event_only_the_data_are_compared(
+    shop: Shop, amount: int, parked: int
+) -> None:
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        raise Park("in this test")
+
+    for told, n in (("2026-01-01T00:00:00Z", 7), ("2026-01-01T00:00:01Z", amount)):
+        event = {
+            "specversion": "1.0", "id": "m1", "source": "shop", "type": "OrderCreated",
+            "time": told, "data": {"n": n},
+        }  # fmt: skip
+        body = json.dumps(event).encode()
+        shop.bus.put(Incoming(TOPIC, "k", {}, body, "application/cloudevents+json"))
+        await shop.loop(handler).drain()
+
+    assert await shop.count("inbox_parked") == parked
+    assert await shop.count("inbox_parked", "reason = 'content-mismatch'") == parked - 1
 
 
 async def test_what_cannot_be_read_is_parked_with_its_code(shop: Shop) -> None:

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from pillarbox.consumer.batch import Books
+from pillarbox.consumer.claiming import OTHER_WAITS
 from pillarbox.consumer.lane import InHand
-from pillarbox.consumer.parked import WAITING, Standing
-from pillarbox.consumer.verdict import BEHIND
+from pillarbox.consumer.parked import PARKED, WAITING, Standing
+from pillarbox.consumer.verdict import BEHIND, CONTENT_MISMATCH
 
 _BEHIND: Final = Standing(WAITING, BEHIND, holds_key=True)
+_OTHER: Final = Standing(PARKED, CONTENT_MISMATCH, holds_key=False, error_message=OTHER_WAITS)
 
 
 async def move(books: Books, items: Sequence[InHand], first: Standing | None) -> bool:
     """Put messages of one line into the table, in their order; what is there already stays.
+
+    What comes under the id of another one there is parked for a person.
 
     `first` is how the first of them stands there. Without it all go behind others of their key: if
     those have gone meanwhile, nothing is moved, and False is returned.
@@ -20,21 +24,22 @@ async def move(books: Books, items: Sequence[InHand], first: Standing | None) ->
     tenant_id, key = items[0].tenant_id, items[0].key
     now = books.clock.now()
     async with books.transactions.begin(tenant_id) as session:
-        held = False
         if key is not None:
             await books.parked.lock(session, tenant_id, key)
-            held = bool(await books.parked.held(session, tenant_id, {key}))
-        if first is None and not held:
+        held, known = await books.parked.look_up(session, tenant_id, items)
+        is_held = key in held
+        if first is None and not is_held:
             return False
-        known = await books.parked.known(session, tenant_id, {i.message_id for i in items})
-        head = _BEHIND if first is None else first.behind() if held else first
-        rows: dict[str, tuple[InHand, Standing]] = {}
+        head = _BEHIND if first is None else first.behind() if is_held else first
+        rows: list[tuple[InHand, Standing]] = []
         for item in items:
-            if item.message_id not in known:
-                standing = head if item is items[0] else _BEHIND
-                rows.setdefault(item.message_id, (item, standing))
+            if known.has(item):
+                continue
+            standing = head if item is items[0] else _BEHIND
+            rows.append((item, _OTHER if known.has_another(item) else standing))
+            known.add(item)
         await books.tenants.note(session, tenant_id)
-        await books.parked.add(session, list(rows.values()), now)
+        await books.parked.add(session, rows, now)
         await books.attempts.forget(session, items)
         await books.parked.go_on(session, tenant_id, key, now)
     return True

@@ -1,5 +1,6 @@
 """Who of a batch may be handled: not held, not known, not seen before, not stale, and claimed."""
 
+import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -23,27 +24,29 @@ from pillarbox.event.incoming import Unreadable
 from pillarbox.inbox.inbox import SqlAlchemyInbox
 from pillarbox.inbox.message import InboxMessage
 
+log = logging.getLogger("pillarbox.consumer")
+
 _OTHER_CONTENT: Final = (
     "another message with this id was handled before, and its content was not this"
+)
+OTHER_WAITS: Final = (
+    "another message with this id is among the parked ones, and its content is not this"
 )
 _OLDER: Final = "its version and number are not above those that were applied of its aggregate"
 
 
 async def sort_out(batch: Batch, items: Sequence[InHand]) -> list[InHand]:
     """Decide about messages that are in the table, or belong behind others there; return the rest."""
-    parked, tenant_id = batch.books.parked, items[0].tenant_id
-    keys = {item.key for item in items if item.key is not None}
-    # First the messages, then their keys: of two members with the same messages, one may put them
-    # into the table meanwhile. What is found there must hold up what is behind it.
-    again = {item.message_id for item in items if item.delivery.redelivered}
-    known = await parked.known(batch.session, tenant_id, again)
-    held = await parked.held(batch.session, tenant_id, keys)
-    # A message that was never delivered before can be in the table only by its key's being held.
-    behind = {item.message_id for item in items if item.key in held} - again
-    known |= await parked.known(batch.session, tenant_id, behind)
+    held, known = await batch.books.parked.look_up(batch.session, items[0].tenant_id, items)
     for item in items:
-        if item.message_id in known:
+        if known.has(item):
             batch.ends[item] = Repeated()
+        elif known.has_another(item):
+            log.warning(
+                "content_mismatch", extra={"tenant": item.tenant_id, "message_id": item.message_id}
+            )
+            await set_aside(batch, item, CONTENT_MISMATCH, OTHER_WAITS)
+            known.add(item)
         elif item.key in held:
             batch.ends[item] = KeyHeld()
     return [item for item in items if item not in batch.ends]

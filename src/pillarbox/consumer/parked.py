@@ -14,22 +14,27 @@ from uuid import UUID
 from sqlalchemy import (
     ARRAY,
     ColumnElement,
+    CompoundSelect,
     Row,
     Select,
     String,
     Table,
     Update,
+    cast,
     delete,
     func,
     insert,
     literal,
+    null,
     select,
     text,
+    union_all,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.consumer.identity import stored_text
+from pillarbox.consumer.known import Known, Seen, Stored
 from pillarbox.consumer.lane import InHand
 from pillarbox.event.ids import IdMaker
 from pillarbox.event.payload import encode_json
@@ -108,26 +113,24 @@ class ParkedMessages:
         self._consumer, self._new_id, self._schema = consumer, new_id, schema
         self.table = table_in(inbox_parked, schema)
 
-    async def held(self, session: AsyncSession, tenant_id: str, keys: Collection[str]) -> set[str]:
-        """Return those keys that have a row which holds them."""
-        if not keys:
-            return set()
-        query = self._held_query(tenant_id, sorted(keys), _dialect(session))
-        return set(await session.scalars(query))
+    async def look_up(
+        self, session: AsyncSession, tenant_id: str, items: Collection[InHand]
+    ) -> Seen:
+        """Return which of these messages have rows, and which of their keys are held.
 
-    async def known(
-        self, session: AsyncSession, tenant_id: str, message_ids: Collection[str]
-    ) -> set[str]:
-        """Return those messages that have a row already."""
-        if not message_ids:
-            return set()
-        columns = self.table.c
-        query = select(columns.message_id).where(
-            columns.tenant_id == tenant_id,
-            columns.consumer == self._consumer,
-            columns.message_id.in_(message_ids),
-        )
-        return set(await session.scalars(query))
+        Both by one statement: what is found of another member's rows holds up what is behind it.
+        """
+        keys = sorted({item.key for item in items if item.key is not None})
+        ids = sorted({item.message_id for item in items})
+        found = await session.execute(self._look_up_query(tenant_id, keys, ids, _dialect(session)))
+        held: set[str] = set()
+        rows: list[Stored] = []
+        for key, *stored in found:
+            if key is None:
+                rows.append(Stored(*stored))
+            else:
+                held.add(key)
+        return Seen(held, Known(rows))
 
     async def lock(self, session: AsyncSession, tenant_id: str, key: str) -> None:
         """Keep others from adding to or taking from a key's rows until the commit."""
@@ -224,16 +227,22 @@ class ParkedMessages:
             columns.key == key,
         )
 
-    def _held_query(self, tenant_id: str, keys: Sequence[str], dialect: str) -> Select[Any]:
-        """Ask once for each key: rows behind a head may be many, and are not looked at."""
-        asked: ColumnElement[str]
-        if dialect == "postgresql":
-            values = func.unnest(literal(keys, ARRAY(String))).table_valued("key").render_derived()
-            asked = values.c.key
-        else:
-            asked = func.json_each(encode_json(list(keys))).table_valued("value").c.value
-        holder = select(1).where(*self._of_key(tenant_id, asked), self.table.c.holds_key == 1)
-        return select(asked).where(holder.exists())
+    def _look_up_query(
+        self, tenant_id: str, keys: Sequence[str], ids: Sequence[str], dialect: str
+    ) -> Select[Any] | CompoundSelect[Any]:
+        columns = self.table.c
+        wanted = (columns.message_id, columns.content_type, columns.body)
+        these = columns.message_id.in_(select(_listed(ids, dialect)))
+        known = select(cast(null(), String), *wanted).where(
+            columns.tenant_id == tenant_id, columns.consumer == self._consumer, these
+        )
+        if not keys:
+            return known
+        # Asked once for each key: rows behind a head may be many, and are not looked at.
+        asked = _listed(keys, dialect)
+        holder = select(1).where(*self._of_key(tenant_id, asked), columns.holds_key == 1)
+        nothing = [cast(null(), column.type) for column in wanted]
+        return union_all(select(asked, *nothing).where(holder.exists()), known)
 
     async def _number(self, session: AsyncSession, values: list[dict[str, Any]]) -> None:
         """Draw numbers where the database has no sequences."""
@@ -262,6 +271,16 @@ class ParkedMessages:
             "content_type": stored_text(message.content_type, _TEXT_LENGTH),
             "body": message.body,
         }
+
+
+def _listed(values: Sequence[str], dialect: str) -> ColumnElement[str]:
+    """Return the column of a list that is one parameter, whatever its length."""
+    if dialect == "postgresql":
+        listed = func.unnest(literal(values, ARRAY(String))).table_valued("value").render_derived()
+    else:
+        listed = func.json_each(encode_json(list(values))).table_valued("value")
+    found: ColumnElement[str] = listed.c.value
+    return found
 
 
 def _dialect(session: AsyncSession) -> str:
