@@ -32,7 +32,8 @@ class ConsumerConfig:
     key go on past a parked message. `on_stale` says what becomes of an event that is older than one
     that was applied. `keep_payload` keeps contents in the inbox, not only their hashes. A message
     that was in hand when `max_crashes` processes died is parked. `look_every` is the time between
-    two looks at messages and tasks that are due. `retention_days` is how long the inbox remembers;
+    two looks at messages and tasks that are due. A transaction that takes longer than
+    `database_timeout`, without its handlers, is given up, and its connection. `retention_days` is how long the inbox remembers;
     what is older is looked for about every `cleanup_every`.
     """
 
@@ -51,6 +52,7 @@ class ConsumerConfig:
     keep_payload: bool = False
     retention_days: float = 30.0
     cleanup_every: float = 600.0
+    database_timeout: float = 60.0
 
     def __post_init__(self) -> None:
         check_whole("lanes", self.lanes, 1, 1_024)
@@ -65,6 +67,7 @@ class ConsumerConfig:
         check_whole("max_crashes", self.max_crashes, 1, 1_000)
         check_between("retention_days", self.retention_days, 0.01, 36_500)
         check_between("cleanup_every", self.cleanup_every, 0.001, 86_400)
+        check_between("database_timeout", self.database_timeout, 0.1, 3_600)
         check_not_below("retry_delay_max", self.retry_delay_max, "retry_delay", self.retry_delay)
         check_not_below("window", self.window, "batch_size", self.batch_size)
         check_one_of("on_parked", self.on_parked, get_args(OnParked))

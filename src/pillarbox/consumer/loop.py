@@ -73,7 +73,7 @@ class ConsumerLoop:
         self._routes, self._subscription, self._config = routes, subscription, config
         self._observer = observer or Observer()
         chance = chance or random.Random()  # noqa: S311 - jitter needs no secret
-        transactions = Transactions(session_factory, schema)
+        transactions = Transactions(session_factory, schema, limit=config.database_timeout)
         new_id = new_id or id_maker()
         self._books = Books(
             name,

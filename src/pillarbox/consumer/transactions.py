@@ -1,11 +1,12 @@
 """The consumer's transactions, each for one tenant; and which errors are the database's own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
+    contextmanager,
     nullcontext,
 )
 from typing import Any, Final
@@ -32,6 +33,7 @@ _CANCELLED: Final = "57014"
 _AWAY_SQLITE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN",
                        "SQLITE_FULL", "SQLITE_PROTOCOL")  # fmt: skip
 
+_CLOCK: Final = "pillarbox.consumer_clock"
 _OWNED: Final = "pillarbox.consumer_owns"
 _NOT_YOURS: Final = (
     "a handler ended the consumer's transaction, which also holds the inbox's rows; leave commit "
@@ -79,10 +81,15 @@ class Transactions:
 
     SQLite has one writer: there the transactions of a process take turns, instead of waiting for
     one another until the driver gives up. So they do on one connection, that of a test.
+
+    `limit` is how many seconds one may take, but for handlers: a connection that has gone silent
+    is waited for no longer, and given up.
     """
 
-    def __init__(self, factory: SessionFactory, schema: str | None = None) -> None:
-        self._factory, self.schema = factory, schema
+    def __init__(
+        self, factory: SessionFactory, schema: str | None = None, *, limit: float | None = None
+    ) -> None:
+        self._factory, self.schema, self._limit = factory, schema, limit
         bind = factory.kw.get("bind") if isinstance(factory, async_sessionmaker) else None
         self._is_engine = isinstance(bind, AsyncEngine)
         self._is_connection = isinstance(bind, AsyncConnection)
@@ -103,7 +110,7 @@ class Transactions:
         """
         session = self._factory()
         try:
-            async with self._in_turn(session), session:
+            async with self._in_turn(session), _limited(session, self._limit), session:
                 with _inside(session, tenant_id):
                     async with session.begin() as transaction:
                         await self._prepare(session)
@@ -134,6 +141,27 @@ class Transactions:
         elif self._is_engine:
             # What another process has committed while this one waited for it must be seen.
             await session.connection(execution_options={"isolation_level": "READ COMMITTED"})
+
+
+@asynccontextmanager
+async def _limited(session: AsyncSession, seconds: float | None) -> AsyncIterator[None]:
+    async with asyncio.timeout(seconds) as clock:
+        session.info[_CLOCK] = (clock, seconds)
+        yield
+
+
+@contextmanager
+def untimed(session: AsyncSession) -> Iterator[None]:
+    """Stop the clock of a transaction while a handler works, whose time is its own."""
+    clock, seconds = session.info.get(_CLOCK, (None, None))
+    if clock is None or seconds is None:
+        yield
+        return
+    clock.reschedule(None)
+    try:
+        yield
+    finally:
+        clock.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 def _inside(session: AsyncSession, tenant_id: str | None) -> AbstractContextManager[None]:

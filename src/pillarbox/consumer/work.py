@@ -20,7 +20,7 @@ from pillarbox.consumer.lane import InHand, Line
 from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.routes import Prepared
 from pillarbox.consumer.signals import Drop, Park, Retry
-from pillarbox.consumer.transactions import DatabaseAway
+from pillarbox.consumer.transactions import DatabaseAway, untimed
 from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.consumer.verdict import (
     Applied,
@@ -210,7 +210,7 @@ class Work:
         began = self._now()
         try:
             async with joined_transaction(batch.session):
-                with answering_for_itself():
+                with answering_for_itself(), untimed(batch.session):
                     await content.handler(context)
         finally:
             took = timedelta(seconds=self._now() - began)

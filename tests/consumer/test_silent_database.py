@@ -1,0 +1,92 @@
+"""A connection that has gone silent, neither closed nor answering: the consumer gives it up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+from pillarbox.consumer.context import Context
+from tests.consumer.rig import QUICK, Shop, record
+from tests.support.database import on
+from tests.support.faultproxy import CLIENT, SERVER, Drop, FaultProxy, Freeze, Rule, Seen
+from tests.support.waiting import until
+
+pytestmark = on("postgres18+psycopg", "postgres18+asyncpg")
+
+IMPATIENT = replace(QUICK, lanes=1, batch_size=3, max_attempts=1, database_timeout=0.5)
+MESSAGES = 9
+# The server ends the session of a client that it does not hear of any more.
+FORSAKEN = {
+    "psycopg": {"options": "-c idle_in_transaction_session_timeout=1s"},
+    "asyncpg": {"server_settings": {"idle_in_transaction_session_timeout": "1s"}},
+}
+
+
+@asynccontextmanager
+async def sessions_through(
+    shop: Shop, proxy: FaultProxy
+) -> AsyncIterator[async_sessionmaker[AsyncSession]]:
+    url = shop.database.url.set(port=proxy.port)
+    given = FORSAKEN[url.get_driver_name()]
+    async with shop.database.other_engine(url, connect_args=given) as engine:
+        yield async_sessionmaker(engine, expire_on_commit=False)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(SERVER, Seen(b"INSERT INTO inbox"), Freeze()),
+        Rule(CLIENT, Seen(b"INSERT"), Freeze()),
+        Rule(SERVER, Seen(b"COMMIT"), Freeze()),
+        Rule(SERVER, Seen(b"COMMIT"), Drop(CLIENT), after=True),
+    ],
+    ids=["the claim is lost", "an answer is lost", "the commit is lost", "the commit's answer is"],
+)
+async def test_a_connection_gone_silent_costs_no_attempt_and_no_effect(
+    shop: Shop, rule: Rule
+) -> None:
+    assert shop.database.url.host is not None
+    assert shop.database.url.port is not None
+    for n in range(MESSAGES):
+        shop.send(f"m{n}", key=f"k{n % 2}", n=n)
+
+    async with FaultProxy(shop.database.url.host, shop.database.url.port) as proxy:
+        proxy.plan(rule)
+        async with sessions_through(shop, proxy) as sessions:
+            loop = shop.loop(config=IMPATIENT, sessions=sessions)
+            async with shop.running(loop):
+                await proxy.fired()
+                await until(lambda: shop.effects_are(MESSAGES), "all are done", limit=60)
+
+    for key in range(2):
+        assert await shop.effects(f"k{key}") == [f"m{n}" for n in range(MESSAGES) if n % 2 == key]
+    assert shop.seen.away >= 1
+    assert "failed" not in shop.seen.outcomes
+    assert await shop.count("inbox_parked") == 0
+    assert await shop.count("inbox_attempt") == 0
+
+
+async def test_a_handler_may_take_longer_than_the_database(shop: Shop) -> None:
+    """Its own time is not the database's."""
+    config = replace(IMPATIENT, database_timeout=0.1)
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        await ctx.session.connection()
+        clock = asyncio.get_running_loop().time
+        over = clock() + config.database_timeout
+
+        async def is_over() -> bool:
+            return clock() > over
+
+        await until(is_over, "the end of the database's time")
+        await record(event, ctx)
+
+    shop.send("m1")
+    await shop.loop(handler, config).drain()
+
+    assert await shop.effects() == ["m1"]
+    assert shop.seen.away == 0
