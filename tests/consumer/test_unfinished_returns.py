@@ -12,6 +12,7 @@ from sqlalchemy import text
 from pillarbox.bus.memory_subscription import MemorySubscription
 from pillarbox.bus.subscription import Delivery
 from pillarbox.consumer.context import Context
+from pillarbox.consumer.known import Seen
 from pillarbox.consumer.parked import ParkedMessages
 from pillarbox.consumer.signals import Retry
 from pillarbox.ops import ParkedFilter, ParkedOps
@@ -147,43 +148,54 @@ async def test_a_drain_does_not_end_while_a_message_comes_back(shop: Shop) -> No
 
 
 @on_postgres
-async def test_a_message_that_another_member_sets_aside_meanwhile_holds_up_its_key(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+async def test_a_message_that_another_member_sets_aside_meanwhile_keeps_its_place(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    """Between two questions of a batch, a member that lost its partition moves its first message."""
+    """Around the question of a batch, a member that lost its partition moves its first message.
+
+    It holds up its key, or, when the batch has not seen it go, takes effect first and only once.
+    """
     for n in range(2):
         shop.send(f"k{n}", n=n)
     await deliver_again(shop)
     other = Shop(shop.database)
     other.send("k0")
-    asked: list[str] = []
+    asked: list[int] = []
 
     async def ask_to_wait(event: dict[str, Any]) -> None:
         raise Retry(after=timedelta(hours=1))
 
-    def interrupt(name: str) -> None:
-        question = getattr(ParkedMessages, name)
+    async def set_aside() -> None:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            await other.loop(ask_to_wait).drain()
 
-        async def ask(
-            self: ParkedMessages, session: Any, tenant_id: str, wanted: Collection[str]
-        ) -> set[str]:
-            found: set[str] = await question(self, session, tenant_id, wanted)
-            asked.append(name)
-            if len(asked) == 1:
-                await other.loop(ask_to_wait).drain()
-            return found
+    question = ParkedMessages.look_up
 
-        monkeypatch.setattr(ParkedMessages, name, ask)
+    async def ask(self: ParkedMessages, *given: Any) -> Seen:
+        if not late:
+            await set_aside()
+        found = await question(self, *given)
+        if late:
+            await set_aside()
+        return found
 
-    interrupt("known")
-    interrupt("held")
+    monkeypatch.setattr(ParkedMessages, "look_up", ask)
 
     await shop.loop().drain()
 
-    assert await shop.effects() == []
-    async with shop.database.engine.connect() as connection:
-        rows = await connection.execute(text("SELECT message_id FROM inbox_parked ORDER BY seq"))
-        assert [row.message_id for row in rows] == ["k0", "k1"]
+    assert await shop.effects() == (["k0", "k1"] if late else [])
+    assert await shop.count("inbox_parked", "message_id = 'k0'") == 1
+    assert await shop.count("inbox_parked", "message_id = 'k1'") == (0 if late else 1)
+    async with shop.database.engine.begin() as connection:
+        await connection.execute(text("UPDATE inbox_parked SET due_at = now() WHERE seq ="
+                                      " (SELECT min(seq) FROM inbox_parked)"))  # fmt: skip
+
+    await shop.loop().drain()
+
+    assert await shop.effects() == ["k0", "k1"]
+    assert await shop.count("inbox_parked") == 0
 
 
 async def deliver_again(shop: Shop) -> None:

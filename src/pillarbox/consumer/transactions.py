@@ -33,7 +33,7 @@ _CANCELLED: Final = "57014"
 _AWAY_SQLITE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN",
                        "SQLITE_FULL", "SQLITE_PROTOCOL")  # fmt: skip
 
-_CLOCK: Final = "pillarbox.consumer_clock"
+CLOCK: Final = "pillarbox.consumer_clock"
 _OWNED: Final = "pillarbox.consumer_owns"
 _NOT_YOURS: Final = (
     "a handler ended the consumer's transaction, which also holds the inbox's rows; leave commit "
@@ -146,14 +146,14 @@ class Transactions:
 @asynccontextmanager
 async def _limited(session: AsyncSession, seconds: float | None) -> AsyncIterator[None]:
     async with asyncio.timeout(seconds) as clock:
-        session.info[_CLOCK] = (clock, seconds)
+        session.info[CLOCK] = (clock, seconds)
         yield
 
 
 @contextmanager
 def untimed(session: AsyncSession) -> Iterator[None]:
     """Stop the clock of a transaction while a handler works, whose time is its own."""
-    clock, seconds = session.info.get(_CLOCK, (None, None))
+    clock, seconds = session.info.get(CLOCK, (None, None))
     if clock is None or seconds is None:
         yield
         return
