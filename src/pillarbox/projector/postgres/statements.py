@@ -92,4 +92,6 @@ class Statements:
 @cache
 def _written(name: str) -> str:
     text = files("pillarbox.projector.postgres").joinpath(f"sql/{name}.sql").read_text("utf-8")
-    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    lines = map(str.strip, text.splitlines())
+    # Short: psycopg looks for parameters in a longer text each time it is used.
+    return " ".join(line for line in lines if not line.startswith("--"))

@@ -38,15 +38,11 @@ WITH feed AS MATERIALIZED (
     @{small}
 )@{claim}
 SELECT
-    NULL::bigint AS seq, NULL::integer AS shard, pg_current_snapshot()::text AS tenant_id,
-    NULL::integer AS turn, current_setting(%(marker)s, true) AS key, NULL::text AS topic,
-    NULL::text AS id, @{claimed} AS attempts, NULL::boolean AS blocked, fits AS blocker,
-    small AS expired, NULL::float8 AS age, NULL::text AS event_type,
-    NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::bigint AS aggregate_version,
-    NULL::integer AS event_number, NULL::text AS routing_key, NULL::text AS schema_id,
-    NULL::integer AS schema_version, NULL::timestamptz AS occurred_at, NULL::json AS metadata,
-    NULL::text AS content_type, NULL::json AS payload, NULL::bytea AS payload_bytes,
-    NULL::boolean AS large
+    NULL::bigint, NULL::integer, pg_current_snapshot()::text, NULL::integer,
+    current_setting(%(marker)s, true), NULL::text, NULL::text, @{claimed}, NULL::boolean, fits, small,
+    NULL::float8, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::integer, NULL::text,
+    NULL::text, NULL::integer, NULL::timestamptz, NULL::json, NULL::text, NULL::json, NULL::bytea,
+    NULL::boolean
 FROM header, batch
 UNION ALL
 SELECT
