@@ -24,12 +24,12 @@ def test_a_backlog_alone_does_not_rest() -> None:
     assert behind().rest(0.0) == 0.0
 
 
-def test_beside_news_a_backlog_rests_twice_as_long_as_its_claim_took() -> None:
+def test_beside_news_a_backlog_rests_four_times_as_long_as_its_claim_took() -> None:
     mixture = behind()
     mixture.met(0.0)
 
-    assert mixture.rest(0.0) == pytest.approx(0.02)
-    assert mixture.rest(0.02) <= 0
+    assert mixture.rest(0.0) == pytest.approx(0.04)
+    assert mixture.rest(0.04) <= 0
 
 
 def test_a_slow_database_makes_no_endless_rest() -> None:

@@ -8,10 +8,10 @@ loop nor the database busy.
 from dataclasses import dataclass
 from typing import Final
 
-SMALL_STEPS: Final = 16
+SMALL_STEPS: Final = 32
 CALLS: Final = 2
 _MIXED_FOR: Final = 5.0
-_REST: Final = 2.0  # of the time that the step's claim took: longer where the database is busy
+_REST: Final = 4.0  # times the time that the step's claim took: longer where the database is busy
 _LONGEST_REST: Final = 0.05
 # Looking for news where there is none becomes rarer: the tenants with a backlog may write, too.
 _AGAIN: Final = 0.01

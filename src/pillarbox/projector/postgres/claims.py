@@ -22,8 +22,8 @@ _SIZED_FOR: Final = 100
 _ANY_SIZE: Final = 2_147_483_647
 _LARGE: Final = 25  # the column of a row that tells of a payload that was left out
 _CLAIMED: Final = 7  # the column of the header that tells whether a claim was made
-# With so many events in hand there is no hurry; telling them all would cost more than it saves.
-_FEW: Final = 200
+# With more events in hand there is no hurry; telling them all would cost more than it saves.
+_FEW: Final = 1_000
 _AGAIN: Final = Claimed((), more=True)
 _NOT_HELD: Final = Claimed((), more=False, held=False)
 

@@ -10,12 +10,11 @@
         AND NOT EXISTS (SELECT FROM feed WHERE size > %(share)s)
         AND f.seq <> ALL(%(in_hand)s::bigint[]) AND f.tenant_id <> ALL(%(passed_over)s::text[])
 ), held AS MATERIALIZED (
-    SELECT count(*) = (SELECT count(DISTINCT shard) FROM taken) AS ok
-    FROM unnest(%(shards)s::integer[], %(epochs)s::bigint[]) AS mine(shard, epoch)
-    JOIN @{schema}outbox_lease AS l
-        ON l.scope = %(scope)s AND l.shard = mine.shard AND l.epoch = mine.epoch
-        AND l.member_id = %(member)s
-    WHERE mine.shard IN (SELECT shard FROM taken)
+    SELECT count(*) = count(l.shard) AS ok
+    FROM (SELECT DISTINCT shard FROM taken) AS needed
+    LEFT JOIN @{schema}outbox_lease AS l
+        ON l.scope = %(scope)s AND l.shard = needed.shard AND l.member_id = %(member)s
+        AND l.epoch = (%(epochs)s::bigint[])[array_position(%(shards)s::integer[], needed.shard)]
 ), claimed AS (
     INSERT INTO @{schema}outbox_claim (claim_id, member_id, scope, shards, epochs, seqs)
     SELECT %(claim)s, %(member)s, %(scope)s, %(shards)s::bigint[], %(epochs)s::bigint[],
