@@ -49,7 +49,9 @@ class Tenure:
 
         None of them is handed over before the claim has ended: its events come in hand then.
         """
-        epochs = {shard: at for shard, at in self.epochs.items() if shard not in self._leaving}
+        epochs = self.epochs
+        if self._leaving:
+            epochs = {shard: at for shard, at in epochs.items() if shard not in self._leaving}
         self._asked_for = frozenset(epochs)
         try:
             yield epochs
@@ -60,6 +62,8 @@ class Tenure:
         self, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
     ) -> Sequence[OutboxEvent]:
         """Leave out events of shards that were lost while they were being claimed."""
+        if epochs is self.epochs:
+            return events
         lost = {shard for shard, epoch in epochs.items() if self.epochs.get(shard) != epoch}
         if not lost:
             return events

@@ -49,6 +49,8 @@ class Claims:
         self._shrunk = self._sized = 0
         self._sweeps = False
         self._bytes = config.batch_bytes
+        self._epochs: Mapping[int, int] | None = None
+        self._leases: Mapping[str, str] = {}
         self._fixed: Mapping[str, Any] = {
             "scope": scope.name,
             "member": member_id,
@@ -144,7 +146,7 @@ class Claims:
         shards = sorted({event.shard for event in events})
         parameters = {
             **self._fixed,
-            **_claim_of(request),
+            **self._claim_of(request),
             "needed_shards": array(shards),
             "needed_epochs": array(request.epochs[shard] for shard in shards),
             "seqs": array([event.seq for event in events]),
@@ -155,6 +157,16 @@ class Claims:
         cursor = await connection.execute(self._statements["claim"], parameters)
         row = await cursor.fetchone()
         return row is not None and row[0] == 1
+
+    def _claim_of(self, request: ClaimRequest) -> dict[str, Any]:
+        # The same mapping comes until the leases change: nobody changes one that was handed on.
+        if request.epochs is not self._epochs:
+            self._epochs = request.epochs
+            self._leases = {
+                "shards": array(request.epochs),
+                "epochs": array(request.epochs.values()),
+            }
+        return {"claim": request.claim_id, **self._leases}
 
     def read_again(self, events: Iterable[OutboxEvent]) -> None:
         """Have events read again."""
@@ -201,7 +213,7 @@ class Claims:
             self._statements[statement],
             {
                 **self._fixed,
-                **_claim_of(request),
+                **self._claim_of(request),
                 "in_hand": array(in_hand) if at_once else None,
                 "passed_over": array(request.passed_over),
                 "xmax": plan.since.xmax,
@@ -246,14 +258,6 @@ class Claims:
         if header[3] is None:
             self._reader.forget()
         return Snapshot.parse(header[1]), pairs
-
-
-def _claim_of(request: ClaimRequest) -> dict[str, Any]:
-    return {
-        "claim": request.claim_id,
-        "shards": array(request.epochs),
-        "epochs": array(request.epochs.values()),
-    }
 
 
 def array(values: Iterable[object]) -> str:

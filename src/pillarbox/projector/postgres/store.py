@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Self
+from typing import Self
 from uuid import UUID
 
 import psycopg
@@ -15,6 +15,7 @@ from pillarbox.projector.postgres.claims import Claims
 from pillarbox.projector.postgres.connecting import is_pooled
 from pillarbox.projector.postgres.leases import Leases
 from pillarbox.projector.postgres.line import Connect, Line, failure
+from pillarbox.projector.postgres.listening import notifications
 from pillarbox.projector.postgres.settling import Settling
 from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.postgres.waiting import Waiting
@@ -32,8 +33,6 @@ from pillarbox.projector.store import (
 )
 
 log = logging.getLogger("pillarbox.projector")
-
-_LISTENER_ALIVE: Final = 30.0
 
 
 class PostgresStore:
@@ -145,7 +144,7 @@ class PostgresStore:
                 yield _never()
             else:
                 await connection.execute(f"LISTEN {CHANNEL}")
-                yield _notifications(connection)
+                yield notifications(connection)
         except (psycopg.Error, OSError, TimeoutError) as error:
             raise failure(error) from error
         finally:
@@ -160,16 +159,3 @@ class PostgresStore:
 async def _never() -> AsyncIterator[None]:
     await asyncio.Event().wait()
     yield
-
-
-async def _notifications(connection: psycopg.AsyncConnection[object]) -> AsyncIterator[None]:
-    """Yield for each notification; ask for a sign of life when there was none for long."""
-    while True:
-        heard = False
-        # Not anew for each: that costs more than the notification.
-        async for _ in connection.notifies(timeout=_LISTENER_ALIVE):
-            heard = True
-            yield
-        if not heard:
-            async with asyncio.timeout(_LISTENER_ALIVE):
-                await connection.execute("SELECT 1")
