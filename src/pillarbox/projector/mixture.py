@@ -11,11 +11,11 @@ from typing import Final
 SMALL_STEPS: Final = 32
 CALLS: Final = 2
 _MIXED_FOR: Final = 5.0
-_REST: Final = 4.0  # times the time that the step's claim took: longer where the database is busy
+_REST: Final = 6.0  # times the time that the step's claim took: longer where the database is busy
 _LONGEST_REST: Final = 0.05
-# Looking for news where there is none becomes rarer: the tenants with a backlog may write, too.
-_AGAIN: Final = 0.01
-_SELDOM: Final = 0.1
+# Looking for news where there is none becomes rarer: the tenants with a backlog may write, too. Once
+# in vain is no sign of it: a claim for everything may just have taken the news that was told of.
+_PAUSES: Final = (0.0, 0.0, 0.01, 0.02, 0.04, 0.08, 0.1)
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Mixture:
     _mixed_until: float = 0.0
     _backlog_at: float = 0.0
     _news_at: float = 0.0
-    _pause: float = 0.0
+    _in_vain: int = 0
 
     def mixed(self, now: float) -> bool:
         """Tell whether some tenants have a backlog and others had news lately."""
@@ -43,8 +43,8 @@ class Mixture:
 
     def looked(self, now: float, *, found: bool) -> None:
         """Note that news was looked for."""
-        self._pause = 0.0 if found else min(max(self._pause * 2, _AGAIN), _SELDOM)
-        self._news_at = now + self._pause
+        self._in_vain = 0 if found else min(self._in_vain + 1, len(_PAUSES) - 1)
+        self._news_at = now + _PAUSES[self._in_vain]
 
     def stepped(self, now: float, *, took: float, more: bool) -> None:
         """Note that everything was claimed for, which took so long."""
@@ -54,4 +54,4 @@ class Mixture:
     def met(self, now: float) -> None:
         """Note that something came to a tenant without a backlog, beside others."""
         self._mixed_until = now + _MIXED_FOR
-        self._news_at, self._pause = now, 0.0
+        self._news_at, self._in_vain = now, 0
