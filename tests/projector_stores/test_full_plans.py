@@ -191,3 +191,29 @@ async def test_every_statement_stays_on_its_index_in_a_full_table(
         await bare.close()
 
     assert found == {place: PLANS[place[0]] for place in found}
+
+
+# With these a planner that may start workers does.
+CHEAP_WORKERS = (
+    b"SET parallel_setup_cost = 0",
+    b"SET parallel_tuple_cost = 0",
+    b"SET min_parallel_table_scan_size = 0",
+    b"SET min_parallel_index_scan_size = 0",
+)
+
+
+async def test_no_claim_waits_for_workers_to_start(postgres18: Postgres) -> None:
+    """With ten million rows pending each claim started two of them, and read no row by them."""
+    own = await connect_to(filled(postgres18, partitioned=False))()
+    explain = b"EXPLAIN (GENERIC_PLAN) " + numbered(STATEMENTS["read"])
+    try:
+        for setting in (b"ANALYZE outbox", *CHEAP_WORKERS):
+            await own.execute(setting)
+        plan = str(await (await own.execute(explain, prepare=False)).fetchall())
+        await own.execute(b"SET max_parallel_workers_per_gather = 2")
+        tempted = str(await (await own.execute(explain, prepare=False)).fetchall())
+    finally:
+        await own.close()
+
+    assert "Gather" not in plan
+    assert "Gather" in tempted
