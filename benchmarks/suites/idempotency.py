@@ -148,7 +148,9 @@ class Requests:
     async def start_afresh(self) -> None:
         """Empty the tables, and record the answers that are repeated."""
         async with self._engine.begin() as connection:
-            await connection.execute(text("TRUNCATE outbox, idempotency, shop_order"))
+            await connection.execute(
+                text("TRUNCATE outbox, idempotency, shop_order, shop_order_line")
+            )
         for writer in range(CLIENTS):
             await self.repeated(writer)
 
