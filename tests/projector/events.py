@@ -7,8 +7,9 @@ from uuid import UUID
 
 from pillarbox.bus.outcome import PublishOutcome, Unknown
 from pillarbox.event.envelope import MessageEnvelope
+from pillarbox.projector.ready import Batch
 from pillarbox.projector.store import OutboxEvent, Settled, Settlement
-from pillarbox.projector.work import Batch, Work
+from pillarbox.projector.work import Work
 from pillarbox.retry import RetryPolicy
 
 LOST = Unknown("late", "no answer")

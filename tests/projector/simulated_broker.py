@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable, Unknown
+from pillarbox.projector.ready import Batch
 from pillarbox.projector.store import Lane, OutboxEvent
-from pillarbox.projector.work import Batch
 
 Where = tuple[str, Lane]
 

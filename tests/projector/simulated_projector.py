@@ -16,8 +16,10 @@ from tests.projector.simulated_outbox import OutboxRow, SimulatedOutbox, Violati
 
 SHARDS = 2
 TOPICS = ("orders", "bills")
-KEYS = tuple(("acme", f"k{number}") for number in range(4))
-BATCH = 4
+TENANTS = ("acme", "quiet")
+KEYS = tuple((TENANTS[number // 2], f"k{number}") for number in range(4))
+BATCHES = (2, 4)
+HAND = 20
 CALLS = 3
 
 
@@ -70,14 +72,14 @@ class Simulation:
             together=self.together,
             policy=policy,
             chance=self.chance,
-            batch_size=BATCH,
+            batch_size=self.chance.choice(BATCHES),
             bytes_in_hand=1_000_000,
         )
 
     def run(self, steps: int) -> None:
         """Take steps with faults, then without until everything is settled."""
         actions: list[tuple[Callable[[], None], int]] = [
-            (self.write, 8), (self.claim, 12), (self.send, 12), (self.broker.step, 6),
+            (self.write, 8), (self.claim, 12), (self.send, self.chance.choice([2, 12])), (self.broker.step, 6),
             (self.answer, 8), (self.settle, 12), (self.promote, 3), (self.decide, 2),
             (self.lose_lease, 1), (self.keep, 2), (self.spill, 1), (self.weather, 3),
             (self.pass_time, 4),
@@ -137,7 +139,9 @@ class Simulation:
         self.published.add(event.seq)
 
     def send(self) -> None:
-        if len(self.broker.calls) < CALLS and (batch := self.work.next_batch(self.now)):
+        if len(self.broker.calls) >= CALLS:
+            return
+        if batch := self.work.next_batch(self.now, filled=self.chance.random() < 0.5):
             if strange := [e.seq for e in batch.events if e.seq not in self.work.hand]:
                 raise Violation(f"hand: {strange} is sent and not in hand")
             if odd := [e.seq for e in batch.events if e.unreadable]:
@@ -158,7 +162,7 @@ class Simulation:
     def claim(self) -> None:
         """Ask, read and digest, one after the other."""
         if self.asked is None:
-            if limit := self.work.room(5 * BATCH, self.now):
+            if limit := self.work.room(HAND, self.now):
                 self.work.asking()
                 self.outbox.gone_back.clear()
                 self.asked = Asked(UUID(int=self.chance.getrandbits(128)), dict(self.epochs), limit)
@@ -179,7 +183,8 @@ class Simulation:
         if twice := [e.seq for e in events if self.outbox.rows[e.seq].status == "SENT"]:
             raise Violation(f"twice: {twice} are SENT and taken again")
         self.work.shut = self.shut
-        self.work.claimed(asked.claim_id, events, asked.epochs)
+        ahead = frozenset(self.chance.choices(TENANTS, k=self.chance.choice([0, 0, 1])))
+        self.work.claimed(asked.claim_id, events, asked.epochs, ahead=ahead)
         if left := {event.seq for event in events if event.seq in self.work.hand}:
             self.claims[asked.claim_id] = left
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillarbox.projector.mixture import Mixture
+from pillarbox.projector.mixture import CALLS, Call, Mixture, next_call
 
 
 def behind() -> Mixture:
@@ -77,3 +77,22 @@ def test_looking_in_vain_becomes_rarer_and_news_ends_that() -> None:
 
     assert waits == pytest.approx([0, 0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
     assert mixture.news_in(now) <= 0
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_news_has_calls_of_its_own_beside_those_of_others(most: int) -> None:
+    assert next_call(0, 0, most, news=True) is Call.NEWS
+    assert next_call(most, 0, most, news=True) is Call.NEWS
+    assert next_call(most, 0, most, news=False) is Call.NOTHING
+    assert next_call(most + CALLS, CALLS, most, news=True) is Call.NOTHING
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_when_only_news_is_at_work_the_next_call_is_shared(most: int) -> None:
+    assert next_call(CALLS, CALLS, most, news=True) is Call.BOTH
+    assert next_call(CALLS + most - 1, CALLS + most - 1, most, news=True) is Call.BOTH
+    assert next_call(1, 1, most, news=True) is Call.NEWS
+
+
+def test_beside_others_news_has_calls_of_its_own() -> None:
+    assert next_call(CALLS + 1, CALLS, 2, news=True) is Call.NEWS

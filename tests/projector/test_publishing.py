@@ -9,7 +9,7 @@ from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unknown
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.projector.publishing import outcomes_of
-from pillarbox.projector.work import Batch
+from pillarbox.projector.ready import Batch
 from tests.projector.events import event
 
 pytestmark = pytest.mark.usefixtures("quiet_log")

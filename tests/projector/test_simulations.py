@@ -140,7 +140,7 @@ WORK_MUTANTS = {
     "a counted suspect is never sent": Mutant(Work, "_counted", never, ("loss", "stuck")),
     "drops what was claimed anew": Mutant(Hand, "fenced", all_shards, ("order", "loss")),
     "lets go of what is in hand again": Mutant(
-        Hand, "settled", let_go_of_all, ("claim", "KeyError")
+        Hand, "settled", let_go_of_all, ("claim", "KeyError", "twice")
     ),
     "takes what has just left the hand": Mutant(
         Hand, "__contains__", only_in_hand, ("loss", "order", "twice")

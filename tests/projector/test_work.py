@@ -5,8 +5,9 @@ from uuid import UUID
 import pytest
 
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable
+from pillarbox.projector.ready import Batch
 from pillarbox.projector.store import KILLER, Settled, Suspects
-from pillarbox.projector.work import TRY, Batch
+from pillarbox.projector.work import TRY
 from tests.projector.events import (
     LOST,
     claim,

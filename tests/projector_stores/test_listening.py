@@ -1,13 +1,16 @@
 """Hearing of notifications on a connection of one's own."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 
-from pillarbox.projector.postgres.listening import notifications
+from pillarbox.projector.postgres.listening import Ear, notifications
 from pillarbox.servers import Postgres
 from pillarbox.servers.ports import LOOPBACK
 from tests.support.faultproxy import FaultProxy, Freeze
@@ -68,6 +71,46 @@ async def test_a_line_that_ends_is_an_error(postgres18: Postgres) -> None:
         with pytest.raises(psycopg.OperationalError):
             async with asyncio.timeout(PATIENCE):
                 await anext(told)
+
+
+def line_over(near: socket.socket, answers: Iterator[Exception | None]) -> Any:
+    """Make a connection whose socket is this one, and whose looks end like that."""
+
+    def look() -> None:
+        near.setblocking(False)
+        with suppress(BlockingIOError):
+            near.recv(100)
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+
+    pgconn = SimpleNamespace(socket=near.fileno(), consume_input=look, notifies=lambda: None)
+    return SimpleNamespace(pgconn=pgconn)
+
+
+ENDED = psycopg.OperationalError("the server is gone")
+
+
+async def test_an_end_right_behind_what_was_read_is_noticed_at_once() -> None:
+    near, far = socket.socketpair()
+    with near, far, Ear(line_over(near, iter([None, ENDED]))) as ear:
+        far.send(b"told")  # uvloop tells of an end once, together with what was sent before it
+
+        with pytest.raises(psycopg.OperationalError):
+            await ear.hears(PATIENCE)
+
+
+async def test_the_number_of_a_socket_that_has_ended_may_be_given_to_another() -> None:
+    near, far = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    with near, far:
+        with Ear(line_over(near, iter([ENDED]))) as ear:
+            far.send(b"told")
+            with pytest.raises(psycopg.OperationalError):
+                await ear.hears(PATIENCE)
+            loop.add_reader(near.fileno(), near.fileno)  # another's by now
+
+        assert loop.remove_reader(near.fileno())
 
 
 async def test_after_silence_the_line_is_tried_and_listened_to_again(postgres18: Postgres) -> None:

@@ -17,16 +17,17 @@ from pillarbox.event.ids import IdMaker
 from pillarbox.outbox.wakeup import Wakeup
 from pillarbox.projector.chores import Chores
 from pillarbox.projector.config import OutboxProjectorConfig
-from pillarbox.projector.mixture import CALLS, SMALL_STEPS, Mixture
+from pillarbox.projector.mixture import CALLS, SMALL_STEPS, Call, Mixture, next_call
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.order import OrderWatch
 from pillarbox.projector.publishing import outcomes_of
+from pillarbox.projector.ready import Batch
 from pillarbox.projector.settler import DeadHook, Settler
 from pillarbox.projector.signals import Signals, within
 from pillarbox.projector.store import Claimed, ClaimRequest, OutboxEvent, Store, StoreUnavailable
 from pillarbox.projector.tenure import Tenure
 from pillarbox.projector.throttle import Throttle
-from pillarbox.projector.work import Batch, Work
+from pillarbox.projector.work import Work
 
 log = logging.getLogger("pillarbox.projector")
 
@@ -309,28 +310,25 @@ class Loop:
         now = self._now()
         if self._group is None or not self._tenure.valid:
             return
-        while self._may_call(now):
-            batch = self._work.next_batch(now)
+        while (call := self._next_call(now)) is not Call.NOTHING:
+            batch = self._work.next_batch(now, filled=call is Call.BOTH)
             if batch is None:
                 break
             self._publishing += 1
             self._hurrying += batch.ahead
-            call = self._group.create_task(self._publish(batch), name="pillarbox-publish")
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
+            task = self._group.create_task(self._publish(batch), name="pillarbox-publish")
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
         if self._work.to_settle:
             self._signals.outcomes.set()  # also what was refused without being sent
         if self._work.rests and not self._publishing and self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(_TRY_AGAIN, self._send_again)
 
-    def _may_call(self, now: float) -> bool:
-        """Tell whether another call of the bus may be made; what goes ahead has its own."""
+    def _next_call(self, now: float) -> Call:
         most = self._config.batches_in_hand
         if self._mixture.mixed(now):
             most = min(CALLS, most)
-        if self._publishing - self._hurrying < most:
-            return self._publishing < most + CALLS
-        return self._work.hurries and self._hurrying < CALLS
+        return next_call(self._publishing, self._hurrying, most, news=self._work.hurries)
 
     def _send_again(self) -> None:
         self._retry = None

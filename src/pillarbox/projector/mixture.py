@@ -6,6 +6,7 @@ loop nor the database busy.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 SMALL_STEPS: Final = 32
@@ -16,6 +17,27 @@ _LONGEST_REST: Final = 0.05
 # Looking for news where there is none becomes rarer: the tenants with a backlog may write, too. Once
 # in vain is no sign of it: a claim for everything may just have taken the news that was told of.
 _PAUSES: Final = (0.0, 0.0, 0.01, 0.02, 0.04, 0.08, 0.1)
+
+
+class Call(Enum):
+    """What the next call of the bus may carry."""
+
+    NOTHING = "nothing"
+    NEWS = "news, or what is ready if there is none"
+    BOTH = "news, filled up with what is ready"
+
+
+def next_call(at_work: int, with_news: int, most: int, *, news: bool) -> Call:
+    """Decide on one more call beside those at work; calls with news alone have some of their own.
+
+    News shares the next one when all that are at work are news: without end it would take every one.
+    """
+    others = at_work - with_news
+    if others >= most:
+        return Call.NEWS if news and with_news < CALLS else Call.NOTHING
+    if at_work >= most + CALLS:
+        return Call.NOTHING
+    return Call.BOTH if with_news >= CALLS and not others else Call.NEWS
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from pillarbox.bus.message_bus import MessageBus
 from pillarbox.bus.outcome import PublishOutcome, Refused, Unknown
-from pillarbox.projector.work import Batch
+from pillarbox.projector.ready import Batch
 
 log = logging.getLogger("pillarbox.projector")
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
 from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, Unavailable, Unknown
@@ -17,6 +17,7 @@ from pillarbox.outbox.release import EXPIRED
 from pillarbox.projector.breaker import Breaker
 from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes, Stops
+from pillarbox.projector.ready import Batch, Ready
 from pillarbox.projector.store import (
     KILLER,
     UNREADABLE,
@@ -36,14 +37,6 @@ _MANY: Final = 64
 _KILLER: Final = Failure(KILLER, "its projector died each time it was the only event in flight")
 
 
-class Batch(NamedTuple):
-    """Events to hand to the bus in one call."""
-
-    events: Sequence[OutboxEvent]
-    one_by_one: bool = False
-    ahead: bool = False
-
-
 @dataclass(slots=True)
 class Work:
     """Hold the events between reading and settling."""
@@ -58,8 +51,8 @@ class Work:
     hand: Hand = field(default_factory=Hand)
     shut: frozenset[tuple[str, str]] = frozenset()
     _lanes: Lanes = field(init=False)
-    _ready: deque[OutboxEvent] = field(default_factory=deque)
-    _ahead: deque[OutboxEvent] = field(default_factory=deque)
+    _ready: Ready = field(default_factory=Ready)
+    _news: set[int] = field(default_factory=set)
     _alone: set[int] = field(default_factory=set)
     _flying: dict[int, OutboxEvent] = field(default_factory=dict)
     _settlement: Settlement = field(default_factory=Settlement)
@@ -79,17 +72,19 @@ class Work:
         """Return how many events to claim next; 0 when enough is in hand, or the bus is down.
 
         A bus that is down is tried with what is in hand; only with an empty hand with a few others.
-        With `part` everything goes in smaller steps, of a batch's part or a few events.
+        With `part` everything goes in smaller steps, of a batch's part or a few events, and less is
+        in hand; news does not count there, since it may come without end.
         """
         if not self.bus.closed:
             return 0 if self.hand or now < self.bus.again_at else min(TRY, self.batch_size)
         if self._cautious > 0:
             return 0 if self.hand else min(self.batch_size, max(1, self._suspects.largest // 2))
         batch = max(self.batch_size // part, min(self.batch_size, TRY))
-        most = min(most, max(most // part, 2 * batch))
-        if self.hand.size >= self.bytes_in_hand:
+        if self.hand.size >= self.bytes_in_hand or most - len(self.hand) < batch:
             return 0
-        return batch if most - len(self.hand) >= batch else 0
+        self._news.intersection_update(self.hand.seqs)
+        others = len(self.hand) - len(self._news)
+        return batch if part == 1 or max(most // part, 2 * batch) - others >= batch else 0
 
     def suspect(self, suspects: Suspects) -> None:
         """Be careful: a dead owner had these events in flight."""
@@ -118,10 +113,11 @@ class Work:
         events = self.hand.without_fenced(events, epochs)
         if events:
             self.hand.take(claim_id, events, epochs)
-            before = len(self._ready)
+            before = len(self._ready.usual)
             self._sort_all(events)
             if ahead:
-                self._send_ahead(len(self._ready) - before, ahead)
+                self._news.update(event.seq for event in events if event.lane[0] in ahead)
+                self._ready.hurry(len(self._ready.usual) - before, ahead)
         if self._cautious > 0:
             self._cautious -= max(1, len(events))
         self._stops.digested(self._digested)
@@ -129,7 +125,7 @@ class Work:
     def _sort_all(self, events: Iterable[OutboxEvent]) -> None:
         """Decide on events in their order; most of them may simply go."""
         simple = not (self._stops or self.shut or self._suspects.alone is not None)
-        admit, ready = self._lanes.admit, self._ready
+        admit, ready = self._lanes.admit, self._ready.usual
         for event in events:
             if not simple or event.blocked or event.expired or event.unreadable:
                 simple = False  # it may stop a lane
@@ -152,15 +148,7 @@ class Work:
             self._flying[event.seq] = event
             self._settlement.counted.append(event)
         elif self._lanes.admit(event):
-            self._ready.append(event)
-
-    def _send_ahead(self, count: int, tenants: AbstractSet[str]) -> None:
-        """Let these tenants' last events that are ready go first, but none before its lane's."""
-        last = [self._ready.pop() for _ in range(count)]
-        behind = {event.lane for event in self._ready}
-        for event in reversed(last):
-            hurries = event.lane[0] in tenants and event.lane not in behind
-            (self._ahead if hurries else self._ready).append(event)
+            self._ready.usual.append(event)
 
     def _is_shut(self, event: OutboxEvent) -> bool:
         return (event.lane[0], event.topic) in self.shut or ("*", event.topic) in self.shut
@@ -170,18 +158,21 @@ class Work:
     @property
     def rests(self) -> bool:
         """Whether something waits that a later try may send."""
-        return bool(self._lanes.resting or self._ready or self._ahead)
+        return bool(self._lanes.resting or self._ready)
 
     @property
     def hurries(self) -> bool:
         """Whether something waits that goes ahead of others."""
-        return bool(self._ahead)
+        return bool(self._ready.ahead)
 
-    def next_batch(self, now: float) -> Batch | None:
-        """Return what to send now, if anything."""
+    def next_batch(self, now: float, *, filled: bool = False) -> Batch | None:
+        """Return what to send now, if anything.
+
+        A batch of what goes ahead has nothing else in it, unless it is to be `filled`.
+        """
         if not self.rests or not self.bus.lets_through(now):
             return None
-        batch = self._alone_batch(now) or self._ready_batch(now)
+        batch = self._alone_batch(now) or self._ready_batch(now, filled=filled)
         if batch is None:
             self.bus.trying = False  # there was nothing to try with
             return None
@@ -189,19 +180,27 @@ class Work:
             self._flying[event.seq] = event
         return batch
 
-    def _ready_batch(self, now: float) -> Batch | None:
+    def _ready_batch(self, now: float, *, filled: bool) -> Batch | None:
         for lane in [lane for lane in self._lanes.resting if self._may_go(lane, now)]:
-            self._ready.extendleft(reversed(self._lanes.next_of(lane, self._alone)))
+            self._ready.first(self._lanes.next_of(lane, self._alone))
         most = self.batch_size if self.bus.closed else min(TRY, self.batch_size)
-        for ready in (self._ahead, self._ready):
-            events = [ready.popleft() for _ in range(min(len(ready), most))]
+        events = self._next_of(self._ready.ahead, most, now)
+        if events and not filled:
+            return Batch(events, ahead=True)
+        events += self._next_of(self._ready.usual, most - len(events), now)
+        return Batch(events) if events else None
+
+    def _next_of(self, row: deque[OutboxEvent], most: int, now: float) -> list[OutboxEvent]:
+        """Take events off a row until there are enough that may go, or none is left."""
+        found: list[OutboxEvent] = []
+        while row and len(found) < most:
+            events = [row.popleft() for _ in range(min(len(row), most - len(found)))]
             if self._met_unreadable:
                 events = self._readable(events)
             if self.topics or self._lanes.failing:
                 events = self._that_may_go(events, now)
-            if events:
-                return Batch(events, ahead=ready is self._ahead)
-        return None
+            found = found + events if found else events
+        return found
 
     def _alone_batch(self, now: float) -> Batch | None:
         """Collect the resting events that must go one by one, at most one of each lane."""
@@ -267,7 +266,8 @@ class Work:
 
     def _all_sent(self, events: Iterable[OutboxEvent]) -> None:
         """Do what `_answer` does for accepted events; most batches come this way."""
-        lanes, ready, sent, flying = self._lanes, self._ready, self._settlement.sent, self._flying
+        lanes, ready, flying = self._lanes, self._ready.usual, self._flying
+        sent = self._settlement.sent
         for event in events:
             if flying.get(event.seq) is event:
                 del flying[event.seq]
@@ -284,7 +284,7 @@ class Work:
             case Accepted():
                 self._destination_answers(event)
                 self._alone.discard(event.seq)
-                self._ready.extend(self._lanes.accepted(event))
+                self._ready.usual.extend(self._lanes.accepted(event))
                 self._settlement.sent.append(event)
             case Refused(certain=False):
                 self._destination_answers(event)
@@ -385,17 +385,14 @@ class Work:
             self._settlement.dead.append((again, _KILLER))
             self._stop_behind(again)
         else:
-            self._ready.append(again)
-
-    # Leases
+            self._ready.usual.append(again)
 
     def drop(self, shards: frozenset[int]) -> int:
         """Let go of the events of lost shards; answers that come for them are ignored."""
         gone = self.hand.drop(shards, self._settlement)
         for seq in gone:
             self._flying.pop(seq, None)
-        self._ready = deque(event for event in self._ready if event.seq not in gone)
-        self._ahead = deque(event for event in self._ahead if event.seq not in gone)
+        self._ready.drop(gone)
         self._lanes.forget(event.lane for event in gone.values())
         self._alone -= gone.keys()
         for breaker in (self.bus, *self.topics.values()):

@@ -20,29 +20,30 @@ async def notifications(
     """
     while True:
         yield  # what came together with an answer was read with it
-        with _Ear(connection) as ear:
+        with Ear(connection) as ear:
             while await ear.hears(alive):
                 yield
         async with asyncio.timeout(alive):
             await connection.execute("SELECT 1")
 
 
-class _Ear:
+class Ear:
     """Look at a connection's socket whenever something arrives."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._pgconn = connection.pgconn
-        self._socket = self._pgconn.socket
+        self._socket: int | None = None
         self._loop = asyncio.get_running_loop()
         self._heard = asyncio.Event()
         self._failure: psycopg.Error | None = None
 
     def __enter__(self) -> Self:
+        self._socket = self._pgconn.socket
         self._loop.add_reader(self._socket, self._look)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self._loop.remove_reader(self._socket)
+        self._look_no_more()
 
     async def hears(self, alive: float) -> bool:
         """Wait for notifications; tell whether there was one, in so many seconds."""
@@ -59,9 +60,17 @@ class _Ear:
     def _look(self) -> None:
         try:
             self._pgconn.consume_input()
+            # Behind what was read there may be the end, of which uvloop does not tell a second time.
+            self._pgconn.consume_input()
         except psycopg.Error as error:
             self._failure = error
             self._heard.set()
-            self._loop.remove_reader(self._socket)  # its end would be looked at without end
+            self._look_no_more()  # its end would be looked at without end
         while self._pgconn.notifies() is not None:
             self._heard.set()
+
+    def _look_no_more(self) -> None:
+        """Let go of the socket, once: its number may be another's by the second time."""
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket = None
