@@ -1,9 +1,11 @@
 """What subscriptions remember of their partitions: pure, without a broker."""
 
+import pytest
+
 from pillarbox.bus.kafka.subscription_share import FURTHEST, Share
 from pillarbox.bus.nats.subscription_durables import durable_name
 from pillarbox.bus.nats.subscription_lane import Arrival, Durable, Lane, Pending
-from pillarbox.bus.nats.subscription_presence import Presence
+from pillarbox.bus.nats.subscription_presence import Presence, shared_out
 from pillarbox.bus.subscription import Delivery
 from pillarbox.event.incoming import Incoming
 
@@ -144,22 +146,38 @@ def test_what_a_lane_gives_up_is_no_longer_its_own() -> None:
 
 
 def test_members_share_partitions_out_and_a_third_one_moves_few() -> None:
-    members = [Presence("payments") for _ in range(3)]
+    members = [Presence("payments", f"member-{number}") for number in range(3)]
     subjects = [f"orders.p{number}" for number in range(300)]
     for one in members[:2]:
         for other in members[:2]:
             one.heard(other.beat(), 1.0)
-    before = {s: [m.me for m in members[:2] if m.is_mine(s)] for s in subjects}
+    before = {s: [m.me for m in members[:2] if s in m.share(subjects)] for s in subjects}
 
     for one in members:
         for other in members:
             one.heard(other.beat(), 2.0)
-    after = {s: [m.me for m in members if m.is_mine(s)] for s in subjects}
+    after = {s: [m.me for m in members if s in m.share(subjects)] for s in subjects}
 
     assert all(len(owners) == 1 for owners in (*before.values(), *after.values()))
     moved = [s for s in subjects if before[s] != after[s]]
-    assert all(after[s] == [members[2].me] for s in moved)
-    assert 50 < len(moved) < 150
+    assert len([s for s in moved if after[s] == [members[2].me]]) == 100
+    assert len(moved) < 115
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 4, 8, 16, 64])
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
+def test_no_member_has_two_partitions_more_than_another(partitions: int, count: int) -> None:
+    subjects = [f"orders.p{number}" for number in range(partitions)]
+    for attempt in range(20):
+        members = [f"{attempt}-{number}" for number in range(count)]
+
+        owners = shared_out(members, subjects)
+
+        shares = [list(owners.values()).count(member) for member in members]
+        assert sorted(owners) == sorted(subjects)
+        assert sum(shares) == partitions
+        assert max(shares) - min(shares) <= 1
+        assert shared_out(members[::-1], subjects) == owners
 
 
 def test_a_member_that_is_silent_or_says_goodbye_is_forgotten() -> None:
@@ -171,7 +189,8 @@ def test_a_member_that_is_silent_or_says_goodbye_is_forgotten() -> None:
     one.forget_silent(9.0)
     assert one.heard(leaving.goodbye(), 9.1)
 
-    assert all(one.is_mine(f"orders.p{number}") for number in range(50))
+    subjects = {f"orders.p{number}" for number in range(50)}
+    assert one.share(sorted(subjects)) == subjects
 
 
 def test_members_with_other_topics_meet_elsewhere() -> None:

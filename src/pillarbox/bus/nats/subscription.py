@@ -302,8 +302,9 @@ class NatsSubscription:
             self._beat_at = now + BEAT
             await self._line.say(self._presence.subject, self._presence.beat())
         self._presence.forget_silent(now)
+        ours = self._presence.share([lane.durable.subject for lane in self._lanes])
         for lane in self._lanes:
-            wanted = not lane.ordered or self._presence.is_mine(lane.durable.subject)
+            wanted = not lane.ordered or lane.durable.subject in ours
             if wanted == lane.wanted:
                 continue
             lane.wanted = wanted

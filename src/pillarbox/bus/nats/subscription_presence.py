@@ -5,6 +5,7 @@ are lost or forbidden, since a durable still has one pin.
 """
 
 import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
@@ -28,6 +29,8 @@ class Presence:
     circle: str
     me: str = field(default_factory=lambda: uuid4().hex)
     _heard: dict[str, float] = field(default_factory=dict)
+    _asked: tuple[frozenset[str], tuple[str, ...]] | None = None
+    _share: frozenset[str] = frozenset()
 
     @property
     def subject(self) -> str:
@@ -60,10 +63,34 @@ class Presence:
         limit = now - BEAT * _MISSED_AFTER
         self._heard = {member: at for member, at in self._heard.items() if at >= limit}
 
-    def is_mine(self, subject: str) -> bool:
-        """Tell whether a partition falls to us; a member that comes or goes moves few others."""
-        return self.me == max((self.me, *self._heard), key=lambda member: _weight(member, subject))
+    def share(self, subjects: Sequence[str]) -> Collection[str]:
+        """Return the partitions that fall to us."""
+        asked = (frozenset((self.me, *self._heard)), tuple(subjects))
+        if asked != self._asked:
+            self._asked, owners = asked, shared_out(*asked)
+            self._share = frozenset(s for s, member in owners.items() if member == self.me)
+        return self._share
 
 
-def _weight(member: str, subject: str) -> bytes:
-    return hashlib.sha256(f"{member}\0{subject}".encode()).digest()
+def shared_out(members: Collection[str], subjects: Sequence[str]) -> dict[str, str]:
+    """Return the owner of each partition; whoever knows the same members comes to the same.
+
+    No member has two more than another, so that none is idle while there are enough of them. The
+    pairs that weigh most come first: a member that comes or goes moves hardly more than it must.
+    """
+    fewest, one_more = divmod(len(subjects), len(members))
+    owners: dict[str, str] = {}
+    counts = dict.fromkeys(members, 0)
+    pairs = ((member, subject) for member in members for subject in subjects)
+    for member, subject in sorted(pairs, key=_weight):
+        has = counts[member]
+        if subject in owners or has > fewest or (has == fewest and not one_more):
+            continue
+        one_more -= has == fewest
+        owners[subject] = member
+        counts[member] += 1
+    return owners
+
+
+def _weight(pair: tuple[str, str]) -> bytes:
+    return hashlib.sha256("\0".join(pair).encode()).digest()
