@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from pillarbox.consumer.context import Context
+from pillarbox.consumer.signals import Retry
 from pillarbox.consumer.transactions import CLOCK
 from tests.consumer.rig import QUICK, Shop, record
 from tests.support.database import on
@@ -88,3 +91,35 @@ async def test_the_time_of_a_handler_is_its_own(shop: Shop) -> None:
     assert await shop.effects() == ["m1"]
     assert due == [None]
     assert clocks[0].when() is not None
+
+
+@dataclass
+class Heavy:
+    """A model that takes longer to make than a transaction may."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        done = monotonic() + 0.3
+        while monotonic() < done:
+            pass
+
+
+async def test_the_time_of_a_model_that_is_made_for_a_message_that_comes_back_is_its_own(
+    shop: Shop,
+) -> None:
+    """Made under the clock, it was cancelled before its handler was called, again and again."""
+    tries: list[int] = []
+
+    async def handler(event: Heavy, ctx: Context) -> None:
+        tries.append(event.n)
+        if len(tries) == 1:
+            raise Retry(after=timedelta(milliseconds=50))
+        await record({"n": event.n}, ctx)
+
+    shop.send("m1")
+    config = replace(QUICK, lanes=1, hold_limit=0.001, database_timeout=0.2)
+    async with shop.running(shop.loop(handler, config)):
+        await until(lambda: shop.effects_are(1), "it has come back", limit=10)
+
+    assert len(tries) == 2

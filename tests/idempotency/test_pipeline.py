@@ -1,7 +1,7 @@
 """With psycopg BEGIN travels with the claim and COMMIT with the record, and nobody can tell."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -289,3 +289,21 @@ async def test_a_server_that_ends_the_connection_meanwhile_is_heard(
     assert failed is not None
     assert failed.code == "command-unknown"
     assert await execute(engine) is None
+
+
+@pytest.mark.timeout(30)
+async def test_a_connection_that_libpq_gives_up_without_a_word_is_an_error_and_no_endless_wait(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(_pgconn: object) -> Generator[Any, Any, list[Any]]:
+        yield from ()
+        return []
+
+    backend = await backend_of(engine)
+    monkeypatch.setattr(pipeline, "fetch_many", nothing)
+    with pytest.raises(DBAPIError):
+        await execute(engine)
+    monkeypatch.undo()
+
+    assert await execute(engine) is None
+    assert await backend_of(engine) != backend

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from pillarbox import Context, Saga, Why
+from pillarbox.consumer.transactions import CLOCK
 from pillarbox.ops import SagaFilter, SagaOps
 from pillarbox.saga.carrying import spread
 from pillarbox.saga.machine import State
@@ -179,6 +180,34 @@ async def test_an_end_that_cancels_itself_is_a_failure_of_its_saga_and_the_consu
     await shop.saga_works()
 
     assert (await shop.row()).error_class == "CancelledByItself"
+
+
+@HERE
+async def test_the_time_of_what_follows_from_an_end_is_its_own(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the clock of its batch a slow end was cancelled, undone with the others, and came again."""
+    kind = shop.box.sagas.versions["place-order"][1].kind
+    ended = kind.compensated
+    clocks: list[asyncio.Timeout] = []
+    due: list[float | None] = []
+
+    async def compensated(self: Saga, start: OrderCreated, ctx: Context, why: Why) -> None:
+        clock, _ = ctx.session.info[CLOCK]
+        clocks.append(clock)
+        due.append(clock.when())
+        await ended(self, start, ctx, why)
+
+    monkeypatch.setattr(kind, "compensated", compensated)
+    await shop.order("o-1", "o-2")
+    await shop.saga_works()
+    await shop.time_passes()
+
+    await shop.saga_works()
+
+    assert await shop.statuses() == {"o-1": "REJECTED", "o-2": "REJECTED"}
+    assert due == [None, None]
+    assert all(clock.when() is not None for clock in clocks)
 
 
 @on("postgres18+asyncpg")

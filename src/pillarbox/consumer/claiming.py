@@ -21,6 +21,8 @@ from pillarbox.consumer.verdict import (
 )
 from pillarbox.event.envelope import JSON_CONTENT, MessageEnvelope
 from pillarbox.event.incoming import Unreadable
+from pillarbox.inbox import statements
+from pillarbox.inbox.identity import content_hash
 from pillarbox.inbox.inbox import SqlAlchemyInbox
 from pillarbox.inbox.message import InboxMessage
 
@@ -37,9 +39,11 @@ _OLDER: Final = "its version and number are not above those that were applied of
 
 async def sort_out(batch: Batch, items: Sequence[InHand]) -> list[InHand]:
     """Decide about messages that are in the table, or belong behind others there; return the rest."""
-    held, known = await batch.books.parked.look_up(batch.session, items[0].tenant_id, items)
+    books, session = batch.books, batch.session
+    held, known = await books.parked.look_up(session, items[0].tenant_id, items)
+    handled = await handled_before(books, session, [i for i in items if known.has_another(i)])
     for item in items:
-        if known.has(item):
+        if known.has(item) or item in handled:
             batch.ends[item] = Repeated()
         elif known.has_another(item):
             log.warning(
@@ -58,9 +62,13 @@ async def claim(batch: Batch, items: Sequence[InHand], mismatched: Collection[st
     Raise `ContentMismatch` for a message that is not in `mismatched` and should be.
     """
     wanted: dict[str, InHand] = {}
+    used = [item for item in items if item.message_id in mismatched]
+    handled = await handled_before(batch.books, batch.session, used)
     for item in items:
         if isinstance(item.content, Unreadable):
             await set_aside(batch, item, item.content.code, item.content.reason)
+        elif item in handled:
+            batch.ends[item] = Repeated()
         elif item.message_id in mismatched:
             await set_aside(batch, item, CONTENT_MISMATCH, _OTHER_CONTENT)
         elif item.message_id in wanted:
@@ -75,6 +83,31 @@ async def claim(batch: Batch, items: Sequence[InHand], mismatched: Collection[st
             batch.ends[item] = Repeated()
     if batch.books.config.on_stale != "apply":
         await _refuse_stale(batch)
+
+
+async def handled_before(
+    books: Books, session: AsyncSession, items: Sequence[InHand]
+) -> set[InHand]:
+    """Return those whose id the inbox has with their very content; all of one tenant.
+
+    It is asked about messages that would be parked otherwise, because their id was used twice.
+    """
+    if not items:
+        return set()
+    asked = {
+        "tenant_id": items[0].tenant_id,
+        "consumer": books.consumer,
+        "message_ids": sorted({item.message_id for item in items}),
+    }
+    rows = await session.execute(statements.hashes(books.transactions.schema), asked)
+    stored: dict[str, str | None] = {row[0]: row[1] for row in rows}
+    return {
+        item
+        for item in items
+        if item.envelope is not None
+        and item.message_id in stored
+        and stored[item.message_id] == content_hash(item.envelope.body())
+    }
 
 
 async def set_aside(batch: Batch, item: InHand, reason: str, why: str) -> None:

@@ -9,7 +9,8 @@ with a savepoint for each, then the head alone.
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -27,7 +28,7 @@ from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.parked import WAITING, Standing
 from pillarbox.consumer.return_rows import Pair, ReturnRows
 from pillarbox.consumer.routes import Ignored, Prepared, Routes
-from pillarbox.consumer.transactions import DatabaseAway
+from pillarbox.consumer.transactions import DatabaseAway, untimed
 from pillarbox.consumer.verdict import CONTENT_MISMATCH, CRASHED, Outcome, Untouched
 from pillarbox.consumer.work import Work, end_of
 from pillarbox.errors import ContentMismatch
@@ -80,13 +81,14 @@ class Returning:
         """
         await self.give_back()
         books, now = self._books, self._books.clock.now()
-        async with books.transactions.begin(tenant_id or DEFAULT_TENANT) as session:
+        async with self._marking(tenant_id or DEFAULT_TENANT) as (session, begun):
             row = (await session.execute(books.parked.due(now, tenant_id, self._out))).first()
             if row is None:
                 return None
             taken = await self._begin(session, row, now)
             if taken.pairs:
                 await books.parked.change(session, row, {"due_at": now + _LEASE})
+            begun.append(taken)
         if taken.pairs:
             self._out[row.parked_id] = taken
         return taken
@@ -128,7 +130,7 @@ class Returning:
         self, session: AsyncSession, row: Row[Any], now: datetime, *, alone: bool = False
     ) -> Taken:
         """Mark a due message and those behind it; settle at once what is not to be tried."""
-        attempts, item = self._books.attempts, self._item(row)
+        attempts, item = self._books.attempts, self._item(session, row)
         if item is None:
             await self._rows.finish(session, [row])
             return Taken()
@@ -158,7 +160,7 @@ class Returning:
         for found in (
             await self._books.parked.behind(session, row, most, _MOST_BYTES) if most else ()
         ):
-            behind = self._item(found)
+            behind = self._item(session, found)
             if behind is None or not isinstance(behind.content, Prepared) or behind.attempts:
                 break
             if behind.line != item.line:
@@ -170,11 +172,27 @@ class Returning:
 
     async def _begin_alone(self, taken: Taken) -> Taken:
         """Mark a message that has the process for itself; nothing, if somebody else has it."""
-        books = self._books
-        async with books.transactions.begin(taken.head.tenant_id) as session:
+        now = self._books.clock.now()
+        async with self._marking(taken.head.tenant_id) as (session, begun):
             if not await self._rows.lock(session, taken.pairs):
                 return Taken()
-            return await self._begin(session, taken.head, books.clock.now(), alone=True)
+            begun.append(await self._begin(session, taken.head, now, alone=True))
+        return begun[0]
+
+    @asynccontextmanager
+    async def _marking(self, tenant_id: str) -> AsyncIterator[tuple[AsyncSession, list[Taken]]]:
+        """Run a transaction that marks; what has begun is given back if its commit is not answered.
+
+        The marks may be there, and this process would take them for those of one that died.
+        """
+        begun: list[Taken] = []
+        try:
+            async with self._books.transactions.begin(tenant_id) as session:
+                yield session, begun
+        except BaseException:
+            # One that must be alone has no mark of ours yet.
+            self._unfinished += [taken for taken in begun if taken.pairs and not taken.alone]
+            raise
 
     async def _unmark(self, taken: Taken) -> None:
         books, row = self._books, taken.head
@@ -253,11 +271,12 @@ class Returning:
         for outcome in outcomes:
             self._observer.returned(outcome)
 
-    def _item(self, row: Row[Any]) -> InHand | None:
+    def _item(self, session: AsyncSession, row: Row[Any]) -> InHand | None:
         """Read the message anew; None when nobody here wants it any more."""
         known = None if is_place(row.message_id) else row.message_id
         message = Incoming(row.topic, row.key, row.headers, row.body, row.content_type, known)
-        content = self._routes.prepare(message)
+        with untimed(session):  # upcasters and models are the user's
+            content = self._routes.prepare(message)
         if isinstance(content, Ignored):
             return None
         delivery = Delivery(message, "", row.position or "", redelivered=True, token=None)

@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session
 
+from pillarbox.consumer.committing import commit
 from pillarbox.errors import UnitOfWorkError
 from pillarbox.event.context import tenant
 from pillarbox.outbox.capture import SETTINGS, TENANT
@@ -118,6 +119,7 @@ class Transactions:
                         yield session
                         _refuse_ended(transaction.is_active)
                         session.info[_OWNED] = False
+                        await commit(session)
         except Exception as error:
             # A handler's own errors end in its savepoint, or are wrapped: this is a statement of ours.
             if is_away(error) or _is_cancelled(error):

@@ -91,12 +91,13 @@ class Work:
         books = self._books
         async with books.transactions.begin(items[0].tenant_id) as session:
             marks = await books.attempts.begin(session, again, books.clock.now())
-        ends: Ends = {
-            **dict.fromkeys(marks.suspected, Suspected()),
-            **dict.fromkeys(marks.killers, Crashed()),
-        }
-        for item in again:
-            item.marked = item not in ends
+            ends: Ends = {
+                **dict.fromkeys(marks.suspected, Suspected()),
+                **dict.fromkeys(marks.killers, Crashed()),
+            }
+            for item in again:
+                # Before the commit: if its answer is lost, a mark that is there is our own.
+                item.marked = item not in ends
         lines = {item.line for item in ends}
         behind = [item for item in items if item.line in lines and item not in ends]
         return ends | dict.fromkeys(behind, Untouched())

@@ -111,7 +111,10 @@ class _Exchange:
         results: list[PGresult] = []
         try:
             while len(results) < count:
-                results += yield from fetch_many(self._pgconn)
+                found = yield from fetch_many(self._pgconn)
+                if not found:  # libpq has given up the connection over an answer it could not read
+                    raise psycopg.OperationalError("the connection is lost")
+                results += found
         except psycopg.Error:
             self._refuse_failures(results)  # a server that goes down says why, and is gone then
             raise

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pillarbox.consumer.batch import Books, store_tasks
 from pillarbox.consumer.context import Context, Tell
 from pillarbox.consumer.handlers import belonging_to
-from pillarbox.consumer.transactions import is_away
+from pillarbox.consumer.transactions import is_away, untimed
 from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.errors import SagaError
 from pillarbox.inbox.identity import stored_id
@@ -73,8 +73,8 @@ class Timers:
         held = await carrying.store.whole(session, row)
         ctx = Context(consumer=books.consumer, envelope=held.start, session=session)
         async with joined_transaction(session):
-            walled = books.transactions.is_walled()
-            with belonging_to(held.start, walled=walled), answering_for_itself():
+            mine = belonging_to(held.start, walled=books.transactions.is_walled())
+            with mine, answering_for_itself(), untimed(session):
                 if held.wish is not None:
                     await carrying.wish(ctx, held)
                 else:

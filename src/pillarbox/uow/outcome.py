@@ -54,7 +54,8 @@ def is_unknown(error: DBAPIError | OSError) -> bool:
     """Tell an error that leaves a COMMIT open from one by which the database refused it.
 
     A refusal comes with an SQLSTATE of its own (a deferred constraint, a serialization failure).
-    A lost connection has none, or one of the classes 08 and 57P, said while the server went down.
+    A lost connection has none, or one of the classes 08 and 57P, said while the server went down, or
+    any other: a server that could not write its log says so and dies, and may find it written.
     """
     if isinstance(error, OSError):
         return True  # a socket that failed before the driver could say so
@@ -62,4 +63,4 @@ def is_unknown(error: DBAPIError | OSError) -> bool:
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     if not isinstance(state, str):
         return error.connection_invalidated or not getattr(original, "sqlite_errorname", None)
-    return state.startswith(("08", "57P"))
+    return error.connection_invalidated or state.startswith(("08", "57P"))
