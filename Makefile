@@ -1,6 +1,7 @@
 # Each target sets up all it needs. `make help` lists them.
 PYTHON_IN_VENV := .venv/bin/python
 SUITE ?= write
+WAITING_FAULTS := $(filter-out tests/faults,$(wildcard tests/*)) tests/faults/sagas tests/faults/readmodels
 # Without bytecode every process of a test compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,8 +20,8 @@ test: setup  ## Run the tests on the servers that are here
 	@$(PYTHON_IN_VENV) -m pytest -m "not faults" -n 5 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-faults: setup  ## Run the kill loops; those that mostly wait side by side, the others alone
-	@$(PYTHON_IN_VENV) -m pytest -m faults -n 3 --dist loadscope --no-loadscope-reorder --ignore=tests/faults $(ARGS)
-	@$(PYTHON_IN_VENV) -m pytest -m faults tests/faults $(ARGS)
+	@$(PYTHON_IN_VENV) -m pytest -m faults -n 3 --dist loadscope --no-loadscope-reorder $(WAITING_FAULTS) $(ARGS)
+	@$(PYTHON_IN_VENV) -m pytest -m faults tests/faults $(addprefix --ignore=,$(WAITING_FAULTS)) $(ARGS)
 
 servers: setup  ## Install the servers that do not come as wheels
 	@$(PYTHON_IN_VENV) -m pillarbox.servers install

@@ -20,7 +20,8 @@ LATE = timedelta(seconds=0.4)
 PATIENCE = 5
 ACK_WAIT = timedelta(seconds=2)
 REFUSED, SILENT = "3", "7"  # how the ids of orders end that are refused, or never replied to
-CONFIG = ConsumerConfig(lanes=4, look_every=0.05, retry_delay=0.05)
+# Its processes are killed from outside: a message that was alone in hand twice is not to blame.
+CONFIG = ConsumerConfig(lanes=4, look_every=0.05, retry_delay=0.05, max_crashes=100)
 STATUS = text("UPDATE orders SET status = :status, ends = ends + 1 WHERE id = :id")
 
 
