@@ -1,34 +1,31 @@
 """What an Idempotency-Key costs a request.
 
-The same endpoint of the same FastAPI application, called without a network: it places an order by
-a unit of work, with one event. PostgreSQL 18 with fsync and default durability.
-
-By hand means an endpoint that inserts the key's row, places the order and completes the row with its
-answer by itself, in the same transaction: the least that any solution on this table costs. It does
-not hold off a second request, keeps no quota, and records no refusals.
+A FastAPI service on uvicorn, in a process of its own, and clients that send over loopback and keep
+their connections. A request places an order by a unit of work, with one event: with its four lines,
+and without any, which is the smallest command there is. PostgreSQL 18 with fsync and default
+durability.
 """
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from hashlib import sha256
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import httpx
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from pydantic import BaseModel
+import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from benchmarks import shop
 from benchmarks.measure import Operation, alternate, one_by_one, side_by_side
+from benchmarks.processes import running_side
 from benchmarks.report import Report, Row, at_most
-from pillarbox import Pillarbox, SQLAlchemyUnitOfWork
 from pillarbox.servers import Postgres
 
 CLIENTS: Final = 8
 REQUESTS: Final = {1: 20, CLIENTS: 80}
 BLOCKS: Final = {1: 12, CLIENTS: 6}
+COMMANDS: Final = {"place an order": shop.LINES, "insert one row": 0}
 
 WITH_KEY: Final = "with key"
 WITHOUT: Final = "same without key"
@@ -36,51 +33,42 @@ PLAIN: Final = "plain router, without key"
 BY_HAND: Final = "key by hand"
 REPLAY: Final = "repeated"
 
-_CLAIM: Final = text(
-    "INSERT INTO idempotency (tenant_id, principal, operation, key_hash, fingerprint, state,"
-    " created_at, expires_at) VALUES ('default', 'ada', 'POST /orders', :key, :seen, 'running',"
-    " now(), now() + interval '1 day') ON CONFLICT DO NOTHING RETURNING key_hash"
-)
-_RECORD: Final = text(
-    "UPDATE idempotency SET state = 'done', status_code = 201, headers = CAST(:headers AS json),"
-    " body = :body WHERE tenant_id = 'default' AND principal = 'ada'"
-    " AND operation = 'POST /orders' AND key_hash = :key"
-)
-_HEADERS: Final = '[["content-type","application/json"]]'
-
-
-class NewOrder(BaseModel):
-    """The body of a request."""
-
-    id: int
-    customer: str = "Ada Lovelace"
-
 
 async def run(report: Report, rounds: int) -> None:
     """Measure with both drivers, one client and several."""
-    report.packages = ("sqlalchemy", "fastapi", *shop.DRIVERS)
+    report.packages = ("sqlalchemy", "fastapi", "uvicorn", *shop.DRIVERS)
     with Postgres(version=18) as postgres:
         report.servers["PostgreSQL"] = postgres.version
         shop.create_tables(postgres.url)
-        for driver, clients in itertools.product(shop.DRIVERS, (1, CLIENTS)):
-            measure = f"{driver}, place an order, {clients} client{'s'[: clients - 1]}"
-            if report.wants(measure):
-                url = postgres.url.replace("postgresql://", f"postgresql+{driver}://")
-                engine = create_async_engine(url, pool_size=CLIENTS, max_overflow=0)
-                await _measure(report, rounds, engine, measure, clients)
-                await engine.dispose()
+        for driver in shop.DRIVERS:
+            url = postgres.url.replace("postgresql://", f"postgresql+{driver}://")
+            async with (
+                running_side("commands", url, "--connections", CLIENTS) as service,
+                _clients(service.ready["port"]) as clients,
+            ):
+                await _measure_driver(report, rounds, driver, url, clients)
+
+
+async def _measure_driver(
+    report: Report, rounds: int, driver: str, url: str, clients: list["Client"]
+) -> None:
+    engine = create_async_engine(url)
+    for (command, lines), count in itertools.product(COMMANDS.items(), (1, CLIENTS)):
+        measure = f"{driver}, {command}, {count} client{'s'[: count - 1]}"
+        if report.wants(measure):
+            await _measure(report, rounds, measure, count, Requests(engine, clients, lines))
+    await engine.dispose()
 
 
 async def _measure(
-    report: Report, rounds: int, engine: AsyncEngine, measure: str, clients: int
+    report: Report, rounds: int, measure: str, clients: int, requests: "Requests"
 ) -> None:
-    async with _requests(engine) as requests:
-        found = await alternate(
-            {name: _block(operation, clients) for name, operation in requests.sides().items()},
-            rounds=rounds,
-            blocks=BLOCKS[clients],
-            before_round=requests.start_afresh,
-        )
+    found = await alternate(
+        {name: _block(operation, clients) for name, operation in requests.sides().items()},
+        rounds=rounds,
+        blocks=BLOCKS[clients],
+        before_round=requests.start_afresh,
+    )
     millis = {name: [second * 1000 for second in seconds] for name, seconds in found.items()}
     report.add(Row(measure, "ms", millis[WITH_KEY], WITHOUT, millis[WITHOUT], at_most(1.25)))
     report.add(Row(measure, "ms", millis[WITH_KEY], PLAIN, millis[PLAIN], at_most(1.25)))
@@ -96,18 +84,48 @@ def _block(operation: Operation, clients: int) -> Callable[[], Awaitable[Any]]:
 
 
 @asynccontextmanager
-async def _requests(engine: AsyncEngine) -> AsyncIterator["Requests"]:
-    transport = httpx.ASGITransport(_application(engine))
-    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
-        yield Requests(engine, client)
+async def _clients(port: int) -> AsyncIterator[list["Client"]]:
+    clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(CLIENTS)]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
+
+
+class Client:
+    """One connection to the service: no library is in the way that would cost as much as it does."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def post(self, path: str, body: bytes, key: str | None) -> None:
+        """Send a command, and refuse any answer but 201."""
+        head = f"POST {path} HTTP/1.1\r\nHost: shop\r\nContent-Type: application/json\r\n"
+        if key is not None:
+            head += f'Idempotency-Key: "{key}"\r\n'
+        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answered = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(answered.partition("content-length:")[2].partition("\r\n")[0])
+        content = await self._reader.readexactly(length)
+        if not answered.startswith("http/1.1 201 "):
+            raise AssertionError(f"{path} answers {answered}{content.decode()}")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._writer.close()
 
 
 class Requests:
     """The same request in several ways; each places one order, but the repeated one."""
 
-    def __init__(self, engine: AsyncEngine, client: httpx.AsyncClient) -> None:
-        self._engine, self._client = engine, client
+    def __init__(self, engine: AsyncEngine, clients: list[Client], lines: int) -> None:
+        self._engine, self._clients = engine, clients
         self._ids = itertools.count(shop.KEYS)
+        self._lines = [
+            {"number": number, "sku": f"sku-{number}", "quantity": 1, "cents": 1999}
+            for number in range(lines)
+        ]
 
     def sides(self) -> dict[str, Operation]:
         """Name the ways."""
@@ -119,31 +137,27 @@ class Requests:
             REPLAY: self.repeated,
         }
 
-    async def with_key(self, writer: int) -> None:
+    async def with_key(self, client: int) -> None:
         """Send a new key with each order."""
-        del writer
         number = next(self._ids)
-        await self._post("/orders", number, {"Idempotency-Key": f'"key-{number}"'})
+        await self._post(client, "/orders", number, f"key-{number}")
 
-    async def without_key(self, writer: int) -> None:
+    async def without_key(self, client: int) -> None:
         """Send no key to the same route."""
-        del writer
-        await self._post("/orders", next(self._ids), {})
+        await self._post(client, "/orders", next(self._ids))
 
-    async def plain(self, writer: int) -> None:
+    async def plain(self, client: int) -> None:
         """Send no key to a route of FastAPI's own class."""
-        del writer
-        await self._post("/plain/orders", next(self._ids), {})
+        await self._post(client, "/plain/orders", next(self._ids))
 
-    async def by_hand(self, writer: int) -> None:
+    async def by_hand(self, client: int) -> None:
         """Send a new key to an endpoint that sees to it by itself."""
-        del writer
         number = next(self._ids)
-        await self._post("/by-hand/orders", number, {"Idempotency-Key": f'"key-{number}"'})
+        await self._post(client, "/by-hand/orders", number, f"key-{number}")
 
-    async def repeated(self, writer: int) -> None:
+    async def repeated(self, client: int) -> None:
         """Send one old key and its request again."""
-        await self._post("/orders", -1 - writer, {"Idempotency-Key": f'"old-{writer}"'})
+        await self._post(client, "/orders", -1 - client, f"old-{client}")
 
     async def start_afresh(self) -> None:
         """Empty the tables, and record the answers that are repeated."""
@@ -151,50 +165,9 @@ class Requests:
             await connection.execute(
                 text("TRUNCATE outbox, idempotency, shop_order, shop_order_line")
             )
-        for writer in range(CLIENTS):
-            await self.repeated(writer)
+        for client in range(CLIENTS):
+            await self.repeated(client)
 
-    async def _post(self, path: str, number: int, headers: dict[str, str]) -> None:
-        answer = await self._client.post(path, json={"id": number}, headers=headers)
-        if answer.status_code != 201:
-            raise AssertionError(f"{path} answers {answer.status_code}: {answer.text}")
-
-
-async def _place(body: NewOrder, uow: SQLAlchemyUnitOfWork) -> None:
-    order = shop.Order(id=body.id, customer=body.customer, cents=7996)
-    order.add_event(shop.order_confirmed(body.id))
-    await uow.repository(shop.Order).save(order)
-
-
-def _application(engine: AsyncEngine) -> FastAPI:
-    box = Pillarbox(engine, service="shop", environ={})
-
-    async def place(
-        body: NewOrder, uow: Annotated[SQLAlchemyUnitOfWork, Depends(box.uow)]
-    ) -> NewOrder:
-        await _place(body, uow)
-        await uow.commit()
-        return body
-
-    async def place_by_hand(
-        request: Request, body: NewOrder, uow: Annotated[SQLAlchemyUnitOfWork, Depends(box.uow)]
-    ) -> Response:
-        key = sha256(request.headers["Idempotency-Key"].encode()).hexdigest()
-        seen = sha256(await request.body()).hexdigest()
-        claimed = await uow.session.execute(_CLAIM, {"key": key, "seen": seen})
-        assert claimed.first() is not None
-        await _place(body, uow)
-        await uow.session.flush()
-        answer = body.model_dump_json().encode()
-        await uow.session.execute(_RECORD, {"key": key, "headers": _HEADERS, "body": answer})
-        await uow.commit()
-        return Response(answer, status_code=201, media_type="application/json")
-
-    app = FastAPI()
-    app.post("/by-hand/orders")(place_by_hand)
-    ours = APIRouter(route_class=box.idempotent_route(principal=lambda _: "ada", quota=100_000))
-    plain = APIRouter(prefix="/plain")
-    for router in (ours, plain):
-        router.post("/orders", status_code=201)(place)
-        app.include_router(router)
-    return app
+    async def _post(self, client: int, path: str, number: int, key: str | None = None) -> None:
+        body = {"id": number, "customer": "Ada Lovelace", "lines": self._lines}
+        await self._clients[client].post(path, orjson.dumps(body), key)
