@@ -35,7 +35,7 @@ from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.projector import OutboxProjector
 from pillarbox.readmodel.config import ReadModelConfig
 from pillarbox.readmodel.definition import ReadModel
-from pillarbox.readmodel.making import ReadModelRunner, read_model_runner, refuse_lost_history
+from pillarbox.readmodel.making import ReadModelRunner, read_model_runner
 from pillarbox.saga.definition import Saga
 from pillarbox.saga.observer import SagaObserver
 from pillarbox.saga.registration import Sagas
@@ -203,7 +203,7 @@ class Pillarbox:
     ) -> OutboxProjector:
         """Make a projector for this service's database and bus."""
         config = config or OutboxProjectorConfig.from_env(self.environ)
-        refuse_lost_history(config.on_sent, self.read_models.values())
+        config.check_readers([m.model.name for m in self.read_models.values() if m.follows_log])
         return OutboxProjector(
             self.session_factory,
             self.bus,

@@ -8,7 +8,8 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from pillarbox import SQLAlchemyUnitOfWork
-from pillarbox.uow.joining import NotJoinable, joined_transaction
+from pillarbox.uow.joining import joined_transaction
+from pillarbox.uow.running import NotJoinable
 from tests.support.database import Database, on
 from tests.support.orders import Base, Order
 

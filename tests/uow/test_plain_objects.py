@@ -1,19 +1,27 @@
 """Plain domain objects behind a repository: the layering of the example, on every database."""
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm.exc import StaleDataError
 
 from examples.route_plan.domain import RoutePlan
 from examples.route_plan.repository import RoutePlanRepository
 from examples.route_plan.tables import Base, RoutePlanRow
 from pillarbox import SQLAlchemyUnitOfWork
+from pillarbox.outbox.settings import CaptureSettings
+from pillarbox.tenancy import Tenancy
 from tests.support.database import Database
 from tests.support.orders import Plan
 
+SETTINGS = CaptureSettings(service="routes", tenancy=Tenancy(required=True))
 
-def unit_of_work(database: Database) -> SQLAlchemyUnitOfWork:
+
+def unit_of_work(database: Database, tenant_id: str = "acme") -> SQLAlchemyUnitOfWork:
     return SQLAlchemyUnitOfWork(
-        database.sessions, service="routes", repositories={RoutePlan: RoutePlanRepository}
+        database.sessions,
+        tenant_id=tenant_id,
+        repositories={RoutePlan: RoutePlanRepository},
+        settings=SETTINGS,
     )
 
 
@@ -28,6 +36,13 @@ async def plan_a_route(database: Database) -> None:
     async with unit_of_work(database) as uow:
         await uow.repository(RoutePlan).save(RoutePlan.plan("r-1", ["a", "b"]))
         await uow.commit()
+
+
+async def rows(database: Database) -> dict[tuple[str, str], tuple[list[str], int]]:
+    """Read the plans of all tenants, in a session that knows of none."""
+    async with database.sessions() as session:
+        found = await session.scalars(select(RoutePlanRow))
+        return {(row.tenant_id, row.id): (row.stops, row.version) for row in found}
 
 
 async def test_a_plan_and_its_events_are_saved_and_changed_through_the_layers(
@@ -50,9 +65,30 @@ async def test_a_plan_and_its_events_are_saved_and_changed_through_the_layers(
         ("StopAdded", "routes.routeplan", "r-1", 2, 1),
         ("StopAdded", "routes.routeplan", "r-1", 2, 2),
     ]
-    async with database.sessions() as session:
-        row = await session.get_one(RoutePlanRow, "r-1")
-        assert (row.stops, row.version) == (["a", "b", "c", "d"], 2)
+    assert await rows(database) == {("acme", "r-1"): (["a", "b", "c", "d"], 2)}
+
+
+async def test_another_tenant_neither_finds_nor_changes_a_plan_of_the_same_id(
+    database: Database,
+) -> None:
+    await plan_a_route(database)
+
+    async with unit_of_work(database, "globex") as uow:
+        unseen = await uow.repository(RoutePlan).get("r-1")
+        await uow.repository(RoutePlan).save(RoutePlan.plan("r-1", ["x"]))
+        await uow.commit()
+    async with unit_of_work(database, "globex") as uow:
+        own = await uow.repository(RoutePlan).get("r-1")
+        assert own is not None
+        own.add_stop("y")
+        await uow.repository(RoutePlan).save(own)
+        await uow.commit()
+
+    assert unseen is None
+    assert await rows(database) == {
+        ("acme", "r-1"): (["a", "b"], 1),
+        ("globex", "r-1"): (["x", "y"], 2),
+    }
 
 
 async def test_a_plan_that_was_found_and_raised_events_is_tracked_without_saving(

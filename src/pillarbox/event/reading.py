@@ -132,6 +132,8 @@ def _event_id(message: Incoming, said: _Said, identify: Identify | None) -> str:
             made = identify(message) or message.message_id
         except Exception as error:  # noqa: BLE001 - foreign code, and the loop must not die of it
             raise Flawed("no-id", f"identify raised {type(error).__qualname__}") from None
+        if not isinstance(made, str | None):
+            raise Flawed("invalid-id", f"identify returned {type(made).__qualname__}, not a text")
     if not made:
         raise Flawed("no-id", "the message has no id, neither its producer's nor its broker's")
     return checked_id(made)

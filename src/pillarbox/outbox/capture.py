@@ -23,6 +23,7 @@ from pillarbox.event.aggregate import (
     watch_events,
 )
 from pillarbox.outbox.mapped import is_deleted, is_mapped, raise_version, raiser_of, version_of
+from pillarbox.outbox.postponed import PostponedEvent
 from pillarbox.outbox.row import EventRow, row_of_raised
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.outbox.wakeup import Wakeup, wakeup_of
@@ -32,6 +33,8 @@ from pillarbox.tenancy import DEFAULT_TENANT, enter_tenant
 SETTINGS: Final = "pillarbox"
 TENANT: Final = "pillarbox.tenant"
 HELD_TENANT: Final = "pillarbox.held_tenant"
+POSTPONE: Final = "pillarbox.postpone"
+"""Under this name a session's `info` has whoever may take over an event at its commit."""
 _CAPTURE: Final = "pillarbox.capture"
 
 
@@ -114,8 +117,11 @@ class SessionCapture:
             if isinstance(instance, AggregateRoot) and id(instance) not in self._versions:
                 self._versions[id(instance)] = (instance, version_of(instance))
 
-    def write(self) -> None:
-        """Write everything that waits, after the business rows; repeated, only what is new."""
+    def write(self, *, at_once: bool = False) -> None:
+        """Write everything that waits, after the business rows; repeated, only what is new.
+
+        Unless it is to be done at once, an event may be left to the owner of the transaction.
+        """
         self.session.flush()
         aggregates = [found for found in self._aggregates.values() if self._uncaptured(found)]
         if not aggregates and not self._rows:
@@ -127,18 +133,26 @@ class SessionCapture:
         rows.sort(key=lambda row: row.raise_number)
         if self.settings.tenancy.required:
             self._stay_in_tenant(connection, rows)
-        written = write_events(connection, rows, schema=self.settings.schema)
-        self.transaction_id = written or self.transaction_id
+        if at_once or not self._is_postponed(connection, rows):
+            written = write_events(connection, rows, schema=self.settings.schema)
+            self.transaction_id = written or self.transaction_id
         self._captured.update(row.raise_number for row in rows)
         self._wakeups.add(wakeup_of(connection))
         self._rows.clear()
         if any(map(self._uncaptured, self._aggregates.values())):
-            self.write()  # what hooks of the last flush raised
+            self.write(at_once=at_once)  # what hooks of the last flush raised
 
     def write_early(self) -> None:
         """Write what waits before the commit, so that queries in the transaction see it."""
-        self.write()
+        self.write(at_once=True)
         self._wrote_early = True
+
+    def _is_postponed(self, connection: Connection, rows: list[EventRow]) -> bool:
+        take: Callable[[PostponedEvent], bool] | None = self.session.info.get(POSTPONE)
+        if take is None:
+            return False
+        event = PostponedEvent.of(connection, rows, self.settings.schema)
+        return event is not None and take(event)
 
     def _check_early_write(self) -> None:
         """Make sure that a transaction with rows written earlier was not aborted since.

@@ -13,7 +13,9 @@ from sqlalchemy import Connection, Row, Select, Table, and_, delete, or_, select
 from pillarbox.schema.tables import outbox, outbox_blocked_key, table_in
 from pillarbox.schema.types import TransactionId
 
+# Rows of a key that come back at a time, and of all keys together if these are not more.
 CHUNK: Final = 1000
+_AT_ONCE: Final = 10_000
 SKIPPED: Final = "skipped"
 EXPIRED: Final = "expired"
 # DEAD events of these classes are decided about: they keep no key waiting.
@@ -42,6 +44,11 @@ class _Tables:
     @classmethod
     def of(cls, schema: str | None) -> "_Tables":
         return cls(table_in(outbox, schema), table_in(outbox_blocked_key, schema))
+
+
+def chunk_for(keys: int) -> int:
+    """Return how many rows of each key come back when so many keys are released together."""
+    return max(1, min(CHUNK, _AT_ONCE // max(1, keys)))
 
 
 def release_keys(

@@ -5,7 +5,7 @@ from importlib.resources import files
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
-from sqlalchemy import Connection, Dialect, text
+from sqlalchemy import Connection, Dialect, TextClause, text
 
 
 class _Text(NamedTuple):
@@ -27,7 +27,7 @@ class Statement:
     """
 
     def __init__(self, name: str, parameters: Sequence[str]) -> None:
-        self._name, self._parameters = name, tuple(parameters)
+        self._name, self.parameters = name, tuple(parameters)
         self._texts: dict[tuple[str, str | None], _Text] = {}
 
     def run(
@@ -41,16 +41,20 @@ class Statement:
             return _run_on_cursor(connection, found.text, arranged)
         return connection.exec_driver_sql(found.text, arranged).first()
 
-    def _compile(self, dialect: Dialect, schema: str | None) -> _Text:
+    def clause(self, schema: str | None) -> TextClause:
+        """Return it as a part for other statements; each of its parameters has its name."""
         written = files("pillarbox.outbox").joinpath(f"sql/{self._name}.sql").read_text("utf-8")
         if schema is not None:
             written = written.replace("INSERT INTO outbox (", f'INSERT INTO "{schema}".outbox (')
-        compiled = text(written).compile(dialect=dialect)
+        return text(written)
+
+    def _compile(self, dialect: Dialect, schema: str | None) -> _Text:
+        compiled = self.clause(schema).compile(dialect=dialect)
         found = _Text(str(compiled), self._arrangement(compiled.positiontup))
         return self._texts.setdefault((dialect.driver, schema), found)
 
     def _arrangement(self, order: Sequence[str] | None) -> Callable[[Sequence[Any]], Any]:
-        names = self._parameters
+        names = self.parameters
         if order:
             return itemgetter(*map(names.index, order))
         return lambda values: dict(zip(names, values, strict=True))

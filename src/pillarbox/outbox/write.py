@@ -35,7 +35,7 @@ RECORDED: Final = "pillarbox.recorded"
 
 _JSON: Final = ("payload", "event_metadata")
 
-_INSERT_ONE: Final = Statement("insert_event", (*COLUMNS, "gate", "key_lock"))
+INSERT_ONE: Final = Statement("insert_event", (*COLUMNS, "gate", "key_lock"))
 _NO_LOCKS: Final = (None, None)
 _INSERT_MANY: Final = Statement("insert_events", ("lock_shared", "lock_numbers", "events"))
 
@@ -87,11 +87,10 @@ def write_events(
 def _write_postgresql(
     connection: Connection, rows: Sequence[EventRow], schema: str | None
 ) -> tuple[int, str | None]:
-    locks = locks_for(rows)
     if len(rows) == 1:
-        numbers = [lock.number for lock in locks] or _NO_LOCKS
-        found = _INSERT_ONE.run(connection, (*rows[0][: len(COLUMNS)], *numbers), schema)
+        found = INSERT_ONE.run(connection, values_of_one(rows[0]), schema)
         return (0, None) if found is None else (1, found[0])
+    locks = locks_for(rows)
     shared, numbered = _array(lock.shared for lock in locks), _array(lock.number for lock in locks)
     inserted, transaction = 0, None
     for chunk in _chunks(rows):
@@ -100,6 +99,12 @@ def _write_postgresql(
         if found is not None:
             inserted, transaction = inserted + found[0], found[1]
     return inserted, transaction
+
+
+def values_of_one(row: EventRow) -> tuple[Any, ...]:
+    """Return the parameters of `INSERT_ONE`, in their order."""
+    numbers = [lock.number for lock in locks_for((row,))] or _NO_LOCKS
+    return (*row[: len(COLUMNS)], *numbers)
 
 
 def _write_sqlite(connection: Connection, rows: Sequence[EventRow]) -> int:

@@ -1,7 +1,7 @@
 """Who owns a transaction that units of work join: a session, or a bare connection."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import URL, Connection, Engine, NestedTransaction
 from sqlalchemy.exc import UnboundExecutionError
@@ -116,6 +116,14 @@ class ConnectionOwner:
         """Whether it holds a connection."""
         return self._connection is not None
 
+    @property
+    def driver(self) -> Any:
+        """The driver's connection, where a COMMIT may wait for a standby; None elsewhere."""
+        found = self._connection
+        if found is None or found.invalidated or found.dialect.name != "postgresql":
+            return None
+        return found.connection.driver_connection
+
     def connection(self) -> Connection:
         """Return the connection of the transaction, begun: whoever joins must not begin it."""
         if self._connection is None:
@@ -170,6 +178,10 @@ class SavepointOwner:
     def is_open(self) -> bool:
         """Whether there is something to end."""
         return self._savepoint is not None
+
+    @property
+    def driver(self) -> None:
+        """None: nothing is committed."""
 
     def connection(self) -> Connection:
         """Return the connection, inside the savepoint."""

@@ -14,9 +14,10 @@ from pillarbox.outbox.mapped import is_mapped_class
 from pillarbox.outbox.outbox import SqlAlchemyOutbox
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.tenancy import DEFAULT_TENANT
-from pillarbox.uow.joining import has_joined, is_over, leave, let_go, running_transaction
+from pillarbox.uow.joining import has_joined, is_over, leave, running_transaction
 from pillarbox.uow.outcome import CommitUnknown, is_unknown
 from pillarbox.uow.repository import MappedRepository, RepositoryFactory, TrackedRepository
+from pillarbox.uow.running import let_go
 
 A = TypeVar("A", bound=AggregateRoot)
 
