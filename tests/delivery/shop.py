@@ -33,7 +33,9 @@ TABLES = (
     "outbox_blocked_key", "outbox_control", "pillarbox_audit",
 )  # fmt: skip
 
-_STANDING = select(OutboxRecord.id, OutboxRecord.status, OutboxRecord.retry_count)
+_STANDING = select(OutboxRecord.id, OutboxRecord.status, OutboxRecord.retry_count).order_by(
+    OutboxRecord.seq
+)
 _UNSENT = select(func.count()).where(OutboxRecord.status != "SENT")
 _RESIZE = (
     update(OutboxRecord)
@@ -106,7 +108,7 @@ class Shop:
             finally:
                 projector.stop()
 
-    async def sent(self, ids: list[str], limit: float = 10.0) -> None:
+    async def sent(self, ids: list[str], limit: float = 30.0) -> None:
         """Wait until these events are SENT."""
         await self.status(ids, "SENT", limit)
 
@@ -119,7 +121,7 @@ class Shop:
 
         await until(reached, "all events are SENT", limit)
 
-    async def status(self, ids: list[str], status: str, limit: float = 10.0) -> None:
+    async def status(self, ids: list[str], status: str, limit: float = 30.0) -> None:
         async def reached() -> bool:
             found = await self.standing()
             return all(found.get(event_id) == status for event_id in ids)
@@ -137,7 +139,7 @@ class Shop:
         return {str(row.id): row.retry_count for row in await self._rows()}
 
     async def standing(self) -> dict[str, str]:
-        """Return the status of each event."""
+        """Return the status of each event, the earliest first."""
         return {str(row.id): row.status for row in await self._rows()}
 
     async def _rows(self) -> Sequence[Row[UUID, str, int]]:

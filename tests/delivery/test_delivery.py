@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pillarbox.bus.outcome import Refused
+from pillarbox.errors import InvalidConfig
 from pillarbox.ops import Ops
 from pillarbox.projector.observer import Observer
 from pillarbox.projector.postgres.store import PostgresStore
@@ -156,6 +158,15 @@ async def test_a_rate_limit_slows_a_tenant_and_no_other(shop: Shop) -> None:
         await shop.sent(slow, limit=20)
 
 
+async def test_a_rate_limit_lets_no_whole_batch_through(shop: Shop) -> None:
+    """10 events/s let 2,000 go at once, and then nothing for 200 s."""
+    ops = Ops(shop.database.engine, actor="jane")
+    await ops.limit(10, tenant_id="acme", reason="their consumer is slow")
+    await shop.add_together(*[f"k{n}" for n in range(60)], topic="orders", tenant="acme")
+
+    assert 0 < await shop.projector().run_once() <= 10
+
+
 async def test_rows_can_be_deleted_when_they_are_delivered(shop: Shop) -> None:
     ids = await shop.add("a", "b")
 
@@ -201,14 +212,51 @@ async def test_more_than_a_batch_at_once_is_swept_and_sent_in_order(shop: Shop) 
         assert mine == [i for i in everything if i in mine]
 
 
+async def test_rows_that_a_read_model_of_another_process_follows_are_not_deleted(
+    shop: Shop,
+) -> None:
+    await shop.run(
+        "INSERT INTO readmodel (name, generation, source, state) VALUES ('plans', 1, 'log', 'live')"
+    )
+
+    try:
+        with pytest.raises(InvalidConfig, match="the read model 'plans' follows the log"):
+            await shop.configured(on_sent="delete").projector().run_once()
+    finally:
+        await shop.run("DELETE FROM readmodel")
+
+
+class Watch(Observer):
+    """Note what is told of the order."""
+
+    def __init__(self) -> None:
+        self.broken: list[tuple[str, str]] = []
+
+    def order_broken(self, tenant_id: str, key: str) -> None:
+        self.broken.append((tenant_id, key))
+
+
+async def test_events_that_come_back_behind_a_retried_one_break_no_order(shop: Shop) -> None:
+    await shop.run(
+        "INSERT INTO outbox (occurred_at, shard_hash, id, event_type, topic, key, payload, "
+        "aggregate_type, aggregate_id, aggregate_version, event_number) "
+        "SELECT now(), 3, gen_random_uuid(), 'Noted', 'orders', 'k', '{}', 'order', 'k', n, 1 "
+        "FROM generate_series(1, 4) AS n"
+    )
+    first, *_ = ids = list(await shop.standing())
+    shop.refuse([first], Refused("too-large", "it is"))
+    watch = Watch()
+
+    async with shop.configured(retry_delay=0.2, retry_delay_max=0.2).projecting(observer=watch):
+        await shop.status([first], "FAILED")
+        shop.bus.recover()
+        await shop.sent(ids)
+
+    assert shop.delivered() == ids
+    assert watch.broken == []
+
+
 async def test_an_aggregates_event_out_of_order_is_noticed(shop: Shop) -> None:
-    class Watch(Observer):
-        def __init__(self) -> None:
-            self.broken: list[tuple[str, str]] = []
-
-        def order_broken(self, tenant_id: str, key: str) -> None:
-            self.broken.append((tenant_id, key))
-
     await shop.run(
         "INSERT INTO outbox (occurred_at, shard_hash, id, event_type, topic, key, payload, "
         "aggregate_type, aggregate_id, aggregate_version, event_number) "

@@ -9,6 +9,7 @@ from pillarbox.ops import Ops
 from pillarbox.projector.store import Failure, OutboxEvent
 from tests.delivery.shop import ONE_PER_KEY, Shop
 from tests.support.database import on
+from tests.support.waiting import until
 
 pytestmark = on("postgres18+psycopg")
 TOO_LARGE = Refused("too-large", "1,048,577 bytes")
@@ -52,7 +53,7 @@ async def test_a_failed_event_is_tried_again_and_its_key_goes_on_in_order(shop: 
 async def test_a_long_queue_behind_a_failure_comes_back_in_chunks_in_order(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pillarbox.projector.postgres.settling.CHUNK", 3)
+    monkeypatch.setattr("pillarbox.outbox.release.CHUNK", 3)
     ids = await shop.add(*["a"] * 20)
     shop.refuse([ids[0]], TOO_LARGE, times=2)
 
@@ -194,6 +195,24 @@ async def test_an_expired_event_is_dead_and_blocks_nobody(shop: Shop) -> None:
     assert shop.delivered() == [behind]
     (dead, _) = await shop.database.events()
     assert (str(dead.id), dead.status, dead.error_class) == (expired, "DEAD", "expired")
+
+
+async def test_an_event_that_expires_while_the_bus_is_down_is_never_delivered(shop: Shop) -> None:
+    expires_at = datetime.now(UTC) + timedelta(seconds=1)
+    (expired,) = await shop.add("a", expires_at=expires_at)
+    (behind,) = await shop.add("a")
+    shop.bus.fail_with(lambda _: True, Unavailable("down", "it is"))
+
+    async def is_late() -> bool:
+        return datetime.now(UTC) > expires_at + timedelta(seconds=0.1)
+
+    async with shop.projecting():
+        await until(is_late, "its time has passed")
+        shop.bus.recover()
+        await shop.sent([behind])
+        await shop.status([expired], "DEAD")
+
+    assert shop.delivered() == [behind]
 
 
 async def test_without_order_a_refused_event_holds_up_nobody(shop: Shop) -> None:

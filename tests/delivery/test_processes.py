@@ -103,6 +103,22 @@ async def test_overlapping_scopes_are_refused_and_equal_ones_share(shop: Shop) -
     assert [message.tenant_id for message in shop.bus.messages] == ["acme"]
 
 
+async def test_a_projector_that_was_away_stops_if_another_serves_its_tenants(shop: Shop) -> None:
+    running = asyncio.create_task(shop.projector().run_forever())
+    await shop.sent(await shop.add("a"))
+
+    # One statement: the projector sees neither without the other.
+    await shop.run(
+        "WITH away AS (UPDATE outbox_lease SET expires_at = now() - interval '1 hour') "
+        "INSERT INTO outbox_member (member_id, scope, service, host, process_id, version) "
+        "VALUES (gen_random_uuid(), 'tenants:acme', 'shop', 'elsewhere', 7, '0')"
+    )
+
+    with pytest.raises(ScopeOverlaps, match="elsewhere, process 7 serves tenants:acme"):
+        await asyncio.wait_for(running, 30)
+    assert await shop.database.scalar("SELECT count(*) FROM outbox_member") == 1
+
+
 async def test_buckets_divide_the_tenants(shop: Shop) -> None:
     tenants = [f"t{n}" for n in range(12)]
     for tenant in tenants:

@@ -23,7 +23,7 @@ def event(
     shard: int = 0,
     attempts: int = 0,
     blocked: bool = False,
-    expired: bool = False,
+    expires_in: float | None = None,
     unreadable: bool = False,
     tenant: str = "acme",
     data: bytes | None = None,
@@ -37,7 +37,7 @@ def event(
         attempts,
         blocked=blocked,
         blocker=False,
-        expired=expired,
+        expires_in=expires_in,
         age=0.0,
         envelope=MessageEnvelope(f"event-{seq}", "Noted", topic=topic, data=data),
         unreadable=unreadable,
@@ -62,10 +62,11 @@ def claim(
     number: int = 1,
     epochs: Mapping[int, int] | None = None,
     ahead: AbstractSet[str] = frozenset(),
+    now: float = 0.0,
 ) -> None:
     """Claim these events."""
-    hand.asking()
-    hand.claimed(UUID(int=number), events, epochs or {0: 1, 1: 1}, ahead=ahead)
+    hand.asking(now)
+    hand.claimed(UUID(int=number), events, epochs or {0: 1, 1: 1}, now, ahead=ahead)
 
 
 def taken(hand: Work, now: float = 0.0) -> Batch:

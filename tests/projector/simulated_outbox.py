@@ -21,7 +21,7 @@ class OutboxRow:
     shard: int
     lane: Lane
     topic: str
-    expired: bool = False
+    expires_at: float | None = None
     unreadable: bool = False
     status: str = "NEW"
     aside: bool = False
@@ -31,10 +31,10 @@ class OutboxRow:
     def claimable(self) -> bool:
         return self.status == "NEW" and not self.aside
 
-    @property
-    def given_up(self) -> bool:
+    def given_up(self, now: float) -> bool:
         """Whether its key may pass it."""
-        return self.expired or self.status == "SKIPPED"
+        expired = self.expires_at is not None and self.expires_at <= now
+        return expired or self.status == "SKIPPED"
 
 
 @dataclass(slots=True)
@@ -52,6 +52,7 @@ class SimulatedOutbox:
     """
 
     epochs: dict[int, int]
+    now: float = 0.0
     rows: dict[int, OutboxRow] = field(default_factory=dict)
     blocks: dict[Lane, Block] = field(default_factory=dict)
     unread: set[int] = field(default_factory=set)
@@ -89,7 +90,7 @@ class SimulatedOutbox:
             row.attempts,
             blocked=block is not None and row.seq > block.seq,
             blocker=block is not None and block.event == row.seq,
-            expired=row.expired,
+            expires_in=None if row.expires_at is None else row.expires_at - self.now,
             age=0.0,
             envelope=MessageEnvelope(f"event-{row.seq}", "Noted", topic=row.topic),
             unreadable=row.unreadable,
@@ -108,7 +109,7 @@ class SimulatedOutbox:
                 self.rows[event.seq].attempts += 1
         written = [
             (event, why)
-            for event, why in (*settlement.failed, *settlement.dead)
+            for event, why in settlement.refused
             if event.shard not in lost and self._fail(event, why)
         ]
         self._block([(e, e.seq, None) for e, why in written if why.code != EXPIRED])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
+from pillarbox.projector.ready import Batch
 from pillarbox.projector.store import OutboxEvent, Settled, Settlement, Suspects
 from pillarbox.projector.work import Work
 from pillarbox.retry import RetryPolicy
@@ -59,6 +60,7 @@ class Simulation:
     epochs: dict[int, int] = field(default_factory=dict)
     claims: dict[UUID, set[int]] = field(default_factory=dict)
     met: set[int] = field(default_factory=set)
+    made: list[Batch] = field(default_factory=list)
     outbox: SimulatedOutbox = field(init=False)
     broker: Broker = field(init=False)
     work: Work = field(init=False)
@@ -79,7 +81,7 @@ class Simulation:
     def run(self, steps: int) -> None:
         """Take steps with faults, then without until everything is settled."""
         actions: list[tuple[Callable[[], None], int]] = [
-            (self.write, 8), (self.claim, 12), (self.send, self.chance.choice([2, 12])), (self.broker.step, 6),
+            (self.write, 8), (self.claim, 12), (self.send, self.chance.choice([2, 12])), (self.broker.step, 6), (self.call, 8),
             (self.answer, 8), (self.settle, 12), (self.promote, 3), (self.decide, 2),
             (self.lose_lease, 1), (self.keep, 2), (self.spill, 1), (self.weather, 3),
             (self.pass_time, 4),
@@ -98,7 +100,8 @@ class Simulation:
             row = OutboxRow(
                 self.seq, number % SHARDS, KEYS[number], self.chance.choice((*TOPICS, TOPICS[0]))
             )
-            row.expired = self.chance.random() < 0.03
+            if self.chance.random() < 0.06:
+                row.expires_at = self.now + self.chance.choice([0.0, 1.0, 10.0])
             row.unreadable = self.chance.random() < 0.03
             if self.chance.random() < 0.15:
                 self.broker.bad[self.seq] = self.chance.randint(1, 4)
@@ -111,6 +114,7 @@ class Simulation:
 
     def pass_time(self) -> None:
         self.now += self.chance.choice([0.05, 0.2, 6.0])
+        self.outbox.now = self.now
 
     def promote(self) -> None:
         for row in self.outbox.with_status("FAILED"):
@@ -125,7 +129,7 @@ class Simulation:
 
     def decide(self) -> None:
         for row in self.outbox.with_status("DEAD"):
-            if row.seq not in self.work.hand and not row.expired:
+            if row.seq not in self.work.hand and row.expires_at is None:
                 self.outbox.skip(row)
 
     # The broker
@@ -134,19 +138,26 @@ class Simulation:
         if event.seq not in self.published:
             for row in self.outbox.rows.values():
                 before = row.lane == event.lane and row.seq < event.seq
-                if before and row.seq not in self.published and not row.given_up:
+                if before and row.seq not in self.published and not row.given_up(self.now):
                     raise Violation(f"order: {event.seq} was published before {row.seq}")
         self.published.add(event.seq)
 
     def send(self) -> None:
-        if len(self.broker.calls) >= CALLS:
+        """Make a batch; its call begins when those of earlier ones have, which may have been answered."""
+        if len(self.broker.calls) + len(self.made) < CALLS and (
+            batch := self.work.next_batch(self.now, filled=self.chance.random() < 0.5)
+        ):
+            self.made.append(batch)
+
+    def call(self) -> None:
+        if not self.made:
             return
-        if batch := self.work.next_batch(self.now, filled=self.chance.random() < 0.5):
-            if strange := [e.seq for e in batch.events if e.seq not in self.work.hand]:
-                raise Violation(f"hand: {strange} is sent and not in hand")
-            if odd := [e.seq for e in batch.events if e.unreadable]:
-                raise Violation(f"unreadable: {odd} is sent")
-            self.broker.publish(batch)
+        batch = self.work.starting(self.made.pop(0))
+        if strange := [e.seq for e in batch.events if e.seq not in self.work.hand]:
+            raise Violation(f"hand: {strange} is sent and not in hand")
+        if odd := [e.seq for e in batch.events if e.unreadable]:
+            raise Violation(f"unreadable: {odd} is sent")
+        self.broker.publish(batch)
 
     def answer(self) -> None:
         if self.broker.calls:
@@ -163,7 +174,7 @@ class Simulation:
         """Ask, read and digest, one after the other."""
         if self.asked is None:
             if limit := self.work.room(HAND, self.now):
-                self.work.asking()
+                self.work.asking(self.now)
                 self.outbox.gone_back.clear()
                 self.asked = Asked(UUID(int=self.chance.getrandbits(128)), dict(self.epochs), limit)
         elif not self.asked.read:
@@ -184,7 +195,7 @@ class Simulation:
             raise Violation(f"twice: {twice} are SENT and taken again")
         self.work.shut = self.shut
         ahead = frozenset(self.chance.choices(TENANTS, k=self.chance.choice([0, 0, 1])))
-        self.work.claimed(asked.claim_id, events, asked.epochs, ahead=ahead)
+        self.work.claimed(asked.claim_id, events, asked.epochs, self.now, ahead=ahead)
         if left := {event.seq for event in events if event.seq in self.work.hand}:
             self.claims[asked.claim_id] = left
 
@@ -266,10 +277,10 @@ class Simulation:
         self.broker.bad, self.shut = {}, frozenset()
         for _ in range(40 + 6 * len(self.outbox.rows)):
             for action in (self.keep, self.decide, self.promote, self.claim, self.send,
-                           self.answer, self.settle, self.pass_time):  # fmt: skip
+                           self.call, self.answer, self.settle, self.pass_time):  # fmt: skip
                 action()
         left = [r.seq for r in self.outbox.rows.values() if r.status not in ("SENT", "SKIPPED")]
-        if left := [seq for seq in left if not self.outbox.rows[seq].expired]:
+        if left := [seq for seq in left if not self.outbox.rows[seq].given_up(self.now)]:
             raise Violation(f"loss: {left} never arrive")
         if len(self.work.hand) or self.claims or self.outbox.blocks:
             raise Violation(f"stuck: {len(self.work.hand)} in hand, {self.outbox.blocks}")

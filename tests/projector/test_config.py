@@ -100,6 +100,11 @@ def test_a_default_tenant_that_is_none_is_refused() -> None:
         OutboxProjectorConfig(default_tenant_id="a,b")
 
 
+def test_a_default_tenant_that_no_row_would_have_is_refused_with_both_names() -> None:
+    with pytest.raises(InvalidConfig, match="is acme, and rows that name no tenant have default"):
+        OutboxProjectorConfig(default_tenant_id="acme")
+
+
 def test_without_anything_the_defaults_hold() -> None:
     assert OutboxProjectorConfig.from_env(NOTHING) == OutboxProjectorConfig()
 

@@ -12,7 +12,7 @@ WHY = Failure("too-large", "it is", 1.0)
 
 def test_a_claim_ends_with_its_last_event() -> None:
     hand = Hand()
-    hand.take(FIRST, [event(1), event(2)], {0: 1})
+    hand.take(FIRST, [event(1), event(2)], {0: 1}, 0.0)
     one, other = Settlement(sent=[event(1)]), Settlement(failed=[(event(2), WHY)])
 
     hand.settling(one)
@@ -24,7 +24,7 @@ def test_a_claim_ends_with_its_last_event() -> None:
 
 def test_an_event_stays_in_hand_until_its_settlement_is_written() -> None:
     hand = Hand()
-    hand.take(FIRST, [event(1)], {0: 1})
+    hand.take(FIRST, [event(1)], {0: 1}, 0.0)
     settlement = Settlement(sent=[event(1)])
 
     hand.settling(settlement)
@@ -37,20 +37,20 @@ def test_an_event_stays_in_hand_until_its_settlement_is_written() -> None:
 
 def test_what_has_just_left_is_not_taken_from_a_claim_that_was_asked_for_before() -> None:
     hand, settlement = Hand(), Settlement(sent=[event(1)])
-    hand.take(FIRST, [event(1)], {0: 1})
-    hand.asking()
+    hand.take(FIRST, [event(1)], {0: 1}, 0.0)
+    hand.asking(0.0)
     hand.settling(settlement)
 
     hand.settled(settlement)
 
     assert 1 in hand
-    hand.asking()
+    hand.asking(0.0)
     assert 1 not in hand
 
 
 def test_a_settlement_relies_on_the_leases_of_its_events() -> None:
     hand = Hand()
-    hand.take(FIRST, [event(1, shard=1), event(2, shard=2)], {0: 5, 1: 6, 2: 7})
+    hand.take(FIRST, [event(1, shard=1), event(2, shard=2)], {0: 5, 1: 6, 2: 7}, 0.0)
 
     assert hand.settling(Settlement(sent=[event(1, shard=1)], counted=[event(2, shard=2)])) == {
         1: 6,
@@ -60,8 +60,8 @@ def test_a_settlement_relies_on_the_leases_of_its_events() -> None:
 
 def test_what_is_dropped_leaves_the_settlement_to_come_and_ends_its_claim() -> None:
     hand, coming = Hand(), Settlement(sent=[event(1), event(2, shard=1)])
-    hand.take(FIRST, [event(1)], {0: 1})
-    hand.take(SECOND, [event(2, shard=1)], {1: 1})
+    hand.take(FIRST, [event(1)], {0: 1}, 0.0)
+    hand.take(SECOND, [event(2, shard=1)], {1: 1}, 0.0)
 
     gone = hand.drop(frozenset({0}), coming)
 
@@ -74,12 +74,20 @@ def test_what_is_dropped_leaves_the_settlement_to_come_and_ends_its_claim() -> N
 
 def test_what_is_claimed_again_outlives_the_settlement_of_its_earlier_copy() -> None:
     hand, written = Hand(), Settlement(sent=[event(1)])
-    hand.take(FIRST, [event(1)], {0: 1})
+    hand.take(FIRST, [event(1)], {0: 1}, 0.0)
     hand.settling(written)
     hand.drop(frozenset({0}), Settlement())
-    hand.take(SECOND, [event(1)], {0: 2})
+    hand.take(SECOND, [event(1)], {0: 2}, 0.0)
 
     hand.settled(written)
 
     assert 1 in hand
     assert hand.active() == [SECOND]
+
+
+def test_an_event_grows_older_in_hand() -> None:
+    hand, one = Hand(), event(1)._replace(age=2.0)
+    hand.asking(10.0)
+    hand.take(FIRST, [one], {0: 1}, 11.0)
+
+    assert hand.age(one, 15.0) == 7.0

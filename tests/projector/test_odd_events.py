@@ -71,4 +71,4 @@ def test_words_of_a_bus_are_kept_as_the_database_takes_them(code: str, kept: str
     [(_, why)] = settle(hand).failed
     assert why.code == kept
     assert why.reason.startswith("a�b?z")
-    assert len(why.reason) == 4_000
+    assert len(why.reason) == 2_000

@@ -1,8 +1,9 @@
 """What a reader takes of a claim's rows, case by case."""
 
-from collections.abc import Container
+from collections.abc import Collection, Container, Mapping
 
-from pillarbox.projector.postgres.reader import Plan, Reader, Row, Snapshot
+from pillarbox.projector.postgres.reader import Plan, Reader, Row, Snapshot, within
+from pillarbox.projector.store import NO_LIMITS
 from pillarbox.projector.turns import Pair
 
 BEFORE, AFTER = Snapshot.parse("10:10:"), Snapshot.parse("10:12:10")
@@ -27,11 +28,12 @@ def digest(
     *rows: Row,
     limit: int = 160,
     in_hand: Container[int] = (),
-    passed_over: Container[str] = (),
+    passed_over: Collection[str] = (),
     plan: Plan | None = None,
+    most: Mapping[str, int] = NO_LIMITS,
 ) -> list[int]:
-    plan = plan or made.plan(BEFORE, limit, passed_over)
-    places = made.digest(plan, AFTER, rows, in_hand=in_hand, passed_over=passed_over)
+    plan = plan or made.plan(BEFORE, limit, passed_over, most)
+    places = made.digest(plan, AFTER, rows, in_hand=in_hand, passed_over=passed_over, most=most)
     return [rows[place][0] for place in places]
 
 
@@ -144,3 +146,36 @@ def test_with_a_backlog_most_of_a_claim_is_for_the_turns() -> None:
 
     assert (plan.fits, plan.quotas) == (100, [350, 350])
     assert made.plan(BEFORE, 800, {"acme", "bolt"}).fits == 800
+
+
+def test_the_quotas_of_a_limited_tenant_are_cut_and_those_of_others_are_not() -> None:
+    acme, bolt = [Pair(shard, "acme", 0) for shard in range(3)], Pair(0, "bolt", 0)
+    asked = [(acme[0], 16), (acme[1], 16), (acme[2], 16), (bolt, 16)]
+
+    assert within(asked, {"acme": 20}) == [(acme[0], 16), (acme[1], 4), (bolt, 16)]
+
+
+def test_more_news_of_a_limited_tenant_than_it_may_give_is_left_to_its_turns() -> None:
+    made = reader()
+
+    assert digest(made, fed(5), fed(3), fed(4, "bolt"), most={"acme": 1}) == [4]
+    assert made.turns.after(0, "acme") == 2
+
+
+def test_as_much_news_of_a_limited_tenant_as_it_may_give_is_taken() -> None:
+    made = reader()
+
+    assert digest(made, fed(5), fed(3), most={"acme": 2}) == [3, 5]
+
+
+def test_what_came_late_to_a_limited_tenant_is_taken_beside_its_turn() -> None:
+    made = reader(Pair(0, "acme", 10))
+
+    assert digest(made, fed(7), fed(8), in_turn(11), most={"acme": 1}) == [7, 8, 11]
+    assert made.turns.after(0, "acme") == 11
+
+
+def test_of_a_limited_tenant_the_shard_furthest_behind_comes_first() -> None:
+    asked = [(Pair(1, "acme", 50), 10), (Pair(2, "acme", 7), 10), (Pair(3, "globex", 60), 10)]
+
+    assert within(asked, {"acme": 4}) == [(Pair(2, "acme", 7), 4), (Pair(3, "globex", 60), 10)]

@@ -92,6 +92,58 @@ def test_applied_again_a_rate_keeps_what_was_spent() -> None:
     assert limited.passed_over(0.0) == {"acme"}
 
 
+def test_a_rate_that_changes_keeps_what_was_spent() -> None:
+    control = Control("acme", "*", paused=False, events_per_second=10)
+    limited = throttle(control)
+    limited.spend(events(20))
+
+    limited.share = 0.5
+    limited.apply([control], 0.0)
+
+    assert limited.passed_over(1.9) == {"acme"}
+    assert limited.passed_over(2.2) == frozenset()
+
+
+def test_a_rate_that_falls_leaves_no_more_than_a_second_of_it() -> None:
+    limited = throttle(Control("*", "orders", paused=False, events_per_second=100))
+
+    limited.apply([Control("*", "orders", paused=False, events_per_second=10)], 0.0)
+
+    assert limited.room("orders", 0.0) == 10
+
+
+def test_a_limited_tenant_is_claimed_for_as_far_as_its_rate_allows() -> None:
+    limited = throttle(
+        Control("acme", "*", paused=False, events_per_second=10),
+        Control("bolt", "orders", paused=False, events_per_second=10),
+    )
+
+    limited.spend(events(4))
+
+    assert limited.quotas(0.0) == {"acme": 6}
+
+
+def test_who_is_over_a_rate_is_claimed_for_again_when_it_is_worth_a_claim() -> None:
+    limited = throttle(Control("acme", "*", paused=False, events_per_second=1_000))
+
+    limited.spend(events(1_000))
+
+    assert limited.passed_over(0.001) == {"acme"}
+    assert limited.passed_over(0.099) == {"acme"}
+    assert limited.passed_over(0.101) == frozenset()
+
+
+def test_the_limit_of_a_tenant_does_not_bound_what_others_let_go_of() -> None:
+    limited = throttle(
+        Control("acme", "orders", paused=False, events_per_second=1),
+        Control("bolt", "orders", paused=True, events_per_second=7),
+        Control("cole", "bills", paused=False, events_per_second=1),
+    )
+
+    assert limited.room("orders", 0.0) == -1
+    assert limited.rooms_apart("orders", 0.0) == {"acme": 1, "bolt": 0}
+
+
 def test_room_is_what_the_topic_may_still_send() -> None:
     limited = throttle(Control("*", "orders", paused=False, events_per_second=10))
 
@@ -131,3 +183,14 @@ def test_a_tenant_over_its_rate_leaves_the_room_of_others_alone() -> None:
 
     assert limited.shut_topics(0.0) == {("acme", "orders")}
     assert limited.room("orders", 0.0) == 95
+
+
+def test_a_question_with_an_earlier_time_changes_nothing() -> None:
+    limited = throttle(Control("*", "orders", paused=False, events_per_second=100))
+    limited.spend(events(92))
+    assert not limited.shut_topics(0.0)
+
+    earlier = limited.room("orders", -1.2)
+
+    assert earlier == 8
+    assert not limited.shut_topics(0.0)

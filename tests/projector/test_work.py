@@ -125,11 +125,69 @@ def test_what_waits_for_a_topic_is_set_aside_when_there_is_no_room() -> None:
 
 def test_an_expired_event_is_dead_and_blocks_nobody() -> None:
     hand = work()
-    claim(hand, event(1, expired=True), event(2))
+    claim(hand, event(1, expires_in=0.0), event(2))
 
     assert send(hand) == [2]
     [(dead, why)] = settle(hand).dead
     assert (dead.seq, why.code) == (1, "expired")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_an_event_that_expires_in_hand_is_dead_and_those_behind_it_go(together: bool) -> None:
+    hand = work(together=together)
+    claim(hand, event(1, expires_in=5.0), event(2))
+    publish(hand, DOWN)
+
+    assert send(hand, now=6.0) == [2]
+
+    [(dead, why)] = settle(hand).dead
+    assert (dead.seq, why.code) == (1, "expired")
+
+
+def test_an_event_that_expires_while_it_waits_to_go_alone_is_dead() -> None:
+    hand = work(together=True)
+    claim(hand, event(1, expires_in=5.0), event(2, "other"), now=1.0)
+    publish(hand, TOGETHER)
+
+    assert send(hand, now=5.9) == [1, 2]
+    hand = work(together=True)
+    claim(hand, event(1, expires_in=5.0), event(2, "other"), now=1.0)
+    publish(hand, TOGETHER)
+
+    assert send(hand, now=6.0) == [2]
+
+
+def test_a_call_that_begins_after_a_failure_leaves_out_what_would_overtake() -> None:
+    hand = work(together=True, batch_size=1)
+    claim(hand, event(1), event(2), event(3, "other"))
+    first, second, third = taken(hand), taken(hand), taken(hand)
+
+    hand.answered(hand.starting(first), [TOO_LARGE], 0.0)
+
+    assert hand.starting(second).events == []
+    assert numbers(hand.starting(third).events) == [3]
+    hand.answered(third, [ACCEPTED], 0.0)
+    assert publish(hand, ACCEPTED) == [1]
+    assert send(hand) == [2]
+
+
+def test_a_call_leaves_out_what_was_dropped_before_it_began() -> None:
+    hand = work()
+    claim(hand, event(1), event(2, "other", shard=1))
+    batch = taken(hand)
+
+    hand.drop(frozenset({1}))
+
+    assert numbers(hand.starting(batch).events) == [1]
+
+
+def test_what_has_arrived_is_told_once() -> None:
+    hand = work()
+    claim(hand, event(1), event(2, "b"), event(3, "c"))
+    batch = taken(hand)
+
+    assert numbers(hand.answered(batch, [ACCEPTED, LOST, ACCEPTED], 0.0)) == [1, 3]
+    assert numbers(hand.answered(batch, [ACCEPTED, ACCEPTED, ACCEPTED], 0.0)) == []
 
 
 def test_what_is_not_sent_yet_does_not_go_after_a_failure_of_its_key() -> None:
@@ -185,10 +243,10 @@ def test_a_claim_that_was_asked_for_before_a_block_was_written_does_not_pass_it(
     hand = work()
     claim(hand, event(1))
     publish(hand, TOO_LARGE)
-    hand.asking()
+    hand.asking(0.0)
     settle(hand)
 
-    hand.claimed(UUID(int=2), [event(2)], {0: 1})
+    hand.claimed(UUID(int=2), [event(2)], {0: 1}, 0.0)
 
     assert numbers(settle(hand).aside) == [2]
 
@@ -211,11 +269,11 @@ def test_a_block_that_is_not_written_yet_is_not_forgotten_with_an_earlier_settle
 def test_nothing_passes_a_blocked_event_that_is_read_again() -> None:
     hand = work()
     claim(hand, event(1, blocked=True))
-    hand.asking()
+    hand.asking(0.0)
     settlement, _ = hand.take_settlement()
     again = hand.settled(settlement, Settled(again=(event(1),)))
 
-    hand.claimed(UUID(int=2), [event(2)], {0: 1})
+    hand.claimed(UUID(int=2), [event(2)], {0: 1}, 0.0)
 
     assert numbers(again) == [1]
     assert numbers(settle(hand).aside) == [2]
@@ -225,10 +283,10 @@ def test_the_event_that_comes_back_passes_its_own_stop() -> None:
     hand = work()
     claim(hand, event(1))
     publish(hand, TOO_LARGE)
-    hand.asking()
+    hand.asking(0.0)
     settle(hand)
 
-    hand.claimed(UUID(int=2), [event(1, attempts=1)], {0: 1})
+    hand.claimed(UUID(int=2), [event(1, attempts=1)], {0: 1}, 0.0)
 
     assert send(hand) == [1]
 
@@ -259,10 +317,10 @@ def test_what_was_claimed_under_a_lease_that_is_lost_is_not_sent() -> None:
     hand = work()
     claim(hand, event(1), event(2))
     publish(hand, ACCEPTED)
-    hand.asking()
+    hand.asking(0.0)
     settle(hand, Settled(lost=frozenset({0})))
 
-    hand.claimed(UUID(int=2), [event(3), event(4, "other", shard=1)], {0: 1, 1: 1})
+    hand.claimed(UUID(int=2), [event(3), event(4, "other", shard=1)], {0: 1, 1: 1}, 0.0)
 
     assert send(hand) == [4]
 

@@ -335,7 +335,11 @@ async def test_an_event_is_flagged_once_it_has_expired(rig: Rig) -> None:
 
     events = await owner.claim()
 
-    assert [event.expired for event in events] == [True, False, False]
+    assert [event.expires_in is not None and event.expires_in <= 0 for event in events] == [
+        True,
+        False,
+        False,
+    ]
 
 
 async def test_a_claim_by_row_marks_its_rows(rig: Rig) -> None:

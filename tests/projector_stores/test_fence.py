@@ -7,8 +7,13 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import select, text, update
+from sqlalchemy.ext.asyncio import async_sessionmaker
 
+from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.settling import Settling
+from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.scope import ALL
+from pillarbox.projector.session.transactions import Transactions
 from pillarbox.projector.store import Failure, OutboxEvent, Settled, Settlement, StoreUnavailable
 from pillarbox.schema.tables import outbox, outbox_blocked_key, outbox_lease
 from tests.projector_stores.rig import Owner, Rig, claimed, numbers, on_postgres, shard
@@ -217,3 +222,47 @@ async def settle(owner: Owner, form: Form, events: Sequence[OutboxEvent]) -> Set
 
 def shards_of(events: Sequence[OutboxEvent]) -> frozenset[int]:
     return frozenset(event.shard for event in events)
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+@pytest.mark.parametrize("name", ["take", "hand_over", "lock_topic"])
+async def test_whoever_freezes_with_locks_of_a_transaction_is_ended_by_the_server(
+    rig: Rig, name: str
+) -> None:
+    """Keys of a topic that came back stayed locked, and no settlement with one of them ended."""
+    owner, events = await claimed(rig, 1)
+    await owner.settle(waiting=events)
+    if name == "take":
+        await rig.run(update(outbox_lease).values(member_id=None))
+    parameters = {"member": owner.member_id, "scope": "all", "shards": None, "take": 1}
+    topic = {"topic": "orders", "keys": 1, "apart": [], "rooms": []}
+    statement = Statements(schema=None, shards=64, scope=ALL, by_row=False)[name]
+    frozen = await connect_to(rig.database.url)()
+    await frozen.execute("BEGIN")
+    held = await frozen.execute(statement, parameters | topic | {"lease": 15.0, "idle": "100"})
+    assert await held.fetchall()
+
+    async def is_ended() -> bool:
+        running = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
+        async with rig.database.engine.connect() as other:
+            found = await other.execute(running, {"pid": frozen.info.backend_pid})
+            return bool(found.scalar_one() == 0)
+
+    await until(is_ended, "the server ends the frozen session", 20)
+    await frozen.close()
+
+
+@pytest.mark.parametrize("rig", ["session+asyncpg", "session+psycopg"], indirect=True)
+async def test_a_transaction_through_a_session_may_not_rest_for_longer_than_the_lease(
+    rig: Rig,
+) -> None:
+    engine = rig.database.engine
+    asked = text("SHOW idle_in_transaction_session_timeout")
+    own = Transactions(async_sessionmaker(engine), outbox_lease, 15.0)
+
+    limit = await own.write(lambda connection: connection.execute(asked).scalar_one())
+    async with engine.connect() as connection:
+        bound = Transactions(async_sessionmaker(connection), outbox_lease, 15.0)
+        of_a_test = await bound.write(lambda inner: inner.execute(asked).scalar_one())
+
+    assert (limit, of_a_test) == ("15s", "0")

@@ -31,6 +31,7 @@ from tests.projector_stores.test_statement_plans import numbered
 from tests.schema.databases import emptied
 
 FEED, TURNS, KEY = "ix_outbox_txid", "ix_outbox_claim", "pk_outbox"
+FAILED, LATER = "ix_outbox_processing", "ix_outbox_due"
 PLANS = {
     "read": {FEED, TURNS},
     "read_and_claim": {FEED},
@@ -38,6 +39,7 @@ PLANS = {
     "settle_sent_many": {KEY},
     "settle_deleted": {KEY},
     "settle_deleted_many": {KEY},
+    "promote": {FAILED, LATER, KEY},
 }
 STATEMENTS = Statements(schema=None, shards=64, scope=ALL, by_row=False)
 NAMES = {STATEMENTS[name]: name for name in PLANS}
@@ -137,6 +139,7 @@ async def perform_all(url: str) -> Seen:
     seen: Seen = {}
     for number, on_sent in enumerate(("keep", "delete")):
         async with owner_of(url, seen, on_sent=on_sent) as owner:
+            await owner.store.promote(sorted(owner.epochs))
             events = await owner.claim(100)
             tenant = events[0].lane[0]
             await owner.settle(sent=[event for event in events if event.lane[0] == tenant])
@@ -217,3 +220,17 @@ async def test_no_claim_waits_for_workers_to_start(postgres18: Postgres) -> None
 
     assert "Gather" not in plan
     assert "Gather" in tempted
+
+
+async def test_where_little_is_due_it_is_looked_at_from_one_end_only(postgres18: Postgres) -> None:
+    own = await connect_to(filled(postgres18, partitioned=False))()
+    values = {"shards": "{" + ",".join(map(str, range(64))) + "}", "limit": 1_000, "window": 4_000}
+    try:
+        explain = b"EXPLAIN (ANALYZE) " + STATEMENTS["promote"]
+        plan = [line for (line,) in await (await own.execute(explain, values)).fetchall()]
+    finally:
+        await own.close()
+
+    backward = [line for line in plan if "Scan Backward" in line]
+    assert len(backward) == 2
+    assert all("never executed" in line for line in backward)

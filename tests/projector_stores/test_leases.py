@@ -5,21 +5,19 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import delete, insert, update
+from sqlalchemy import update
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from pillarbox.database import make_engine
-from pillarbox.errors import ScopeOverlaps
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.store import PostgresStore
-from pillarbox.projector.scope import ALL, Scope
+from pillarbox.projector.scope import ALL
 from pillarbox.projector.session.store import SessionStore
-from pillarbox.projector.store import Control, Store, StoreUnavailable
+from pillarbox.projector.store import Store, StoreUnavailable
 from pillarbox.schema.tables import (
     outbox_claim,
     outbox_claim_end,
-    outbox_control,
     outbox_lease,
     outbox_member,
 )
@@ -111,60 +109,6 @@ async def test_a_living_owner_that_handed_shards_over_is_not_suspected(rig: Rig)
     assert await rig.states() == {1: "SENT"}
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (ALL, Scope(tenants=("acme",))),
-        (Scope(tenants=("acme", "brown")), Scope(tenants=("acme",))),
-        (Scope(bucket=0, buckets=2), Scope(bucket=0, buckets=4)),
-        (Scope(bucket=0, buckets=2), ALL),
-    ],
-)
-async def test_a_scope_that_overlaps_a_living_one_is_refused(
-    rig: Rig, one: Scope, other: Scope
-) -> None:
-    await rig.join(one)
-
-    with pytest.raises(ScopeOverlaps):
-        await rig.join(other)
-
-
-async def test_of_two_overlapping_scopes_that_join_together_one_is_refused(rig: Rig) -> None:
-    joining = [rig.join(scope) for scope in (ALL, Scope(tenants=("acme",)))]
-
-    results = await asyncio.gather(*joining, return_exceptions=True)
-
-    assert sum(isinstance(result, ScopeOverlaps) for result in results) == 1
-    assert len(await rig.all(outbox_member)) == 1
-
-
-async def test_scopes_that_are_equal_or_apart_live_together(rig: Rig) -> None:
-    await rig.join(Scope(tenants=("acme",)))
-    await rig.join(Scope(tenants=("acme",)))
-    await rig.join(Scope(tenants=("brown",)))
-
-    assert len(await rig.all(outbox_member)) == 3
-
-
-async def test_the_scope_of_a_dead_member_is_in_nobodys_way(rig: Rig) -> None:
-    dead = await rig.join(Scope(tenants=("acme",)))
-    await rig.expire(dead)
-
-    owner = await rig.owner()
-
-    assert len(owner.epochs) == 64
-
-
-async def test_a_member_that_was_tidied_away_comes_back(rig: Rig) -> None:
-    owner = await rig.owner()
-    await rig.run(delete(outbox_member))
-
-    await owner.keep()
-
-    assert [row["member_id"] for row in await rig.all(outbox_member)] == [owner.member_id]
-    assert len(owner.epochs) == 64
-
-
 async def test_the_events_of_an_unfinished_claim_are_suspects(rig: Rig) -> None:
     await rig.record(1, 2, 3)
     dead = await rig.owner()
@@ -237,53 +181,6 @@ async def test_old_claims_of_ours_are_kept_while_they_are_active(rig: Rig) -> No
     await owner.keep(active)
 
     assert [row["claim_id"] for row in await rig.all(outbox_claim)] == [active]
-
-
-async def test_an_event_waits_for_its_time(rig: Rig) -> None:
-    deliver_at = datetime.now(UTC) + timedelta(seconds=40)
-    await rig.record(1, set_aside="later", deliver_at=deliver_at)
-    owner = await rig.owner()
-
-    early = await owner.store.promote(sorted(owner.epochs))
-    waiting = await owner.claim()
-    await rig.make_due()
-    late = await owner.store.promote(sorted(owner.epochs))
-
-    assert (early.events, waiting) == (0, [])
-    assert early.next_due is not None
-    assert timedelta(seconds=30) < early.next_due <= timedelta(seconds=40)
-    assert (late.events, late.next_due) == (1, None)
-    assert numbers(await owner.claim()) == [1]
-
-
-async def test_only_what_is_due_in_our_shards_comes_back(rig: Rig) -> None:
-    past = datetime.now(UTC) - LONG_AGO
-    await rig.record(1, set_aside="later", deliver_at=past)
-    await rig.record(2, key="order-2", status="FAILED", retry_after=past)
-    owner = await rig.owner()
-
-    promoted = await owner.store.promote([shard("order-2")])
-
-    assert promoted.events == 1
-    assert await rig.states() == {1: "later", 2: "NEW"}
-
-
-async def test_what_operators_ask_for_is_told(rig: Rig) -> None:
-    owner = await rig.owner()
-    for tenant, topic, paused, rate in (
-        ("acme", "*", 1, None),
-        ("*", "a", 0, 5),
-        ("b", "c", 0, None),
-    ):
-        await rig.run(
-            insert(outbox_control).values(
-                tenant_id=tenant, topic=topic, paused=paused, events_per_second=rate
-            )
-        )
-
-    told = await owner.store.controls()
-
-    assert set(told) == {Control("acme", "*", True, None), Control("*", "a", False, 5)}
 
 
 async def test_calls_at_the_same_time_do_not_disturb_one_another(rig: Rig) -> None:

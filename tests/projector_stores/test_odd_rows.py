@@ -1,4 +1,4 @@
-"""Rows of other hands, whose headers no bus could send, and payloads that compress well."""
+"""Rows of other hands, whose headers no bus could send, odd tenants, payloads that compress well."""
 
 from typing import Any
 
@@ -28,3 +28,22 @@ async def test_a_claim_counts_payloads_as_they_are_sent(rig: Rig) -> None:
 
     assert 1 <= len(events) <= 3
     assert numbers(events) == list(range(1, len(events) + 1))
+
+
+@pytest.mark.parametrize("tenant", ["null", "NULL", 'a"b\\c', "a,{b}", " a "])
+async def test_a_tenant_may_have_any_name(rig: Rig, tenant: str) -> None:
+    await rig.record(1, 2, 3, tenant_id=tenant)
+    await rig.record(4, tenant_id="acme")
+    owner = await rig.owner()
+
+    backlog = await owner.claim(2)  # in turns, by the names of tenants
+    backlog += await owner.claim(in_hand={event.seq for event in backlog})
+    await owner.settle(sent=backlog)
+    await rig.record(5, tenant_id=tenant)
+    await rig.record(6, tenant_id="acme")
+    others = await owner.claim(passed_over=[tenant])
+
+    assert sorted(numbers(backlog)) == [1, 2, 3, 4]
+    assert await rig.states() == {1: "SENT", 2: "SENT", 3: "SENT", 4: "SENT", 5: "NEW", 6: "NEW"}
+    assert numbers(others) == [6]
+    assert numbers(await owner.claim(in_hand={6})) == [5]

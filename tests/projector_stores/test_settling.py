@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import pytest
 from sqlalchemy import insert, update
 
 from pillarbox.outbox.release import CHUNK, EXPIRED
@@ -149,6 +150,23 @@ async def test_an_older_event_that_fails_again_does_not_hide_the_one_that_blocks
     assert await rig.blocked() == {"order-1": 5}
 
 
+@pytest.mark.parametrize("delay", [60.0, None], ids=["failed", "dead"])
+async def test_of_two_events_of_a_key_that_are_refused_together_the_later_one_blocks_it(
+    rig: Rig, delay: float | None
+) -> None:
+    owner, (older, blocking) = await claimed(rig, 2, 5)
+    first = (blocking, Failure("too-large", "1 MB", delay))
+    second = (older, Failure("too-large", "1 MB", 60.0))
+
+    if delay is None:
+        await owner.settle(dead=[first], failed=[second])
+    else:
+        await owner.settle(failed=[first, second])
+
+    assert await rig.states() == {2: "FAILED", 5: "DEAD" if delay is None else "FAILED"}
+    assert await rig.blocked() == {"order-1": 5}
+
+
 async def test_a_dead_event_that_blocked_its_key_frees_it_when_it_is_passed(rig: Rig) -> None:
     owner, events = await claimed(rig, 1, 2, on_dead="skip")
     await owner.settle(failed=[(events[0], Failure("too-large", "", 60.0))], aside=events[1:])
@@ -228,54 +246,6 @@ async def test_a_long_row_behind_a_key_comes_back_in_chunks_in_order(rig: Rig) -
     await owner.settle(sent=rest)
     assert await rig.blocked() == {}
     assert set((await rig.states()).values()) == {"SENT"}
-
-
-async def test_keys_wait_for_a_topic_and_are_let_go(rig: Rig) -> None:
-    owner, events = await claimed(rig, 1, 2)
-
-    settled = await owner.settle(waiting=events[:1], aside=events[1:])
-
-    assert settled.again == ()
-    assert await rig.states() == {1: "key", 2: "key"}
-    assert await rig.blocked() == {"order-1": 0}
-    assert list(await owner.store.waiting_topics()) == ["orders"]
-    assert await owner.store.release_topic("orders", 10) == 1
-    assert list(await owner.store.waiting_topics()) == []
-    again = await owner.claim()
-    assert [(event.seq, event.blocked, event.blocker) for event in again] == [
-        (1, False, False),
-        (2, False, True),
-    ]
-    await owner.settle(sent=again)
-    assert await rig.blocked() == {}
-
-
-async def test_a_topic_lets_go_of_so_many_keys_and_of_none_of_some_tenants(rig: Rig) -> None:
-    for seq in range(1, 4):
-        await rig.record(seq, key=f"order-{seq}")
-    await rig.record(4, tenant_id="acme")
-    owner = await rig.owner()
-    await owner.settle(waiting=await owner.claim())
-
-    first = await owner.store.release_topic("orders", 2, but=["acme"])
-    second = await owner.store.release_topic("orders", 10, but=["acme"])
-
-    assert (first, second) == (2, 1)
-    assert await rig.states() == {1: "NEW", 2: "NEW", 3: "NEW", 4: "key"}
-
-
-async def test_without_order_events_wait_for_their_topic_and_come_back(rig: Rig) -> None:
-    owner, events = await claimed(rig, 1, 2, 3, ordered=False)
-
-    settled = await owner.settle(waiting=events[1:])
-
-    assert settled.again == ()
-    assert await rig.states() == {1: "NEW", 2: "key", 3: "key"}
-    assert await owner.store.release_topic("orders", 10) == 1
-    again = await owner.claim(in_hand={1})
-    assert numbers(again) == [2, 3]
-    await owner.settle(sent=again)
-    assert await rig.blocked() == {}
 
 
 async def test_an_attempt_is_counted_for_an_event_that_was_alone(rig: Rig) -> None:

@@ -14,6 +14,7 @@ from tests.projector_stores.rig import Rig
 
 TENANTS = 200
 FEED, TURNS, KEY = "ix_outbox_txid", "ix_outbox_claim", "pk_outbox"
+FAILED, LATER, ASIDE = "ix_outbox_processing", "ix_outbox_due", "ix_outbox_set_aside"
 PLANS = {
     "read": {FEED, TURNS},
     "read_sized": {FEED, TURNS},
@@ -23,6 +24,8 @@ PLANS = {
     "settle_deleted": {KEY},
     "settle_deleted_many": {KEY},
     "discover": {TURNS},
+    "promote": {FAILED, LATER, KEY},
+    "release_keys": {ASIDE, KEY},
 }
 OUTBOX = re.compile(r"(Seq Scan|Index.* Scan using (\w+)) on outbox ")
 
@@ -75,3 +78,22 @@ async def indexes_of_plan(rig: Rig, name: str) -> set[str]:
 
     used = [found for line in plan if (found := OUTBOX.search(line))]
     return {found[2] or found[1] for found in used}
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+async def test_a_topic_is_released_by_time_and_for_a_limited_tenant_by_its_own_keys(
+    rig: Rig,
+) -> None:
+    """A tenant with a rate, none of whose keys waited, had those of all others looked at."""
+    statement = Statements(schema=None, shards=64, scope=Scope(), by_row=False)["lock_topic"]
+    connection = await connect_to(rig.database.url)()
+    explain = b"EXPLAIN (GENERIC_PLAN) " + numbered(statement)
+    found = await (await connection.execute(explain, prepare=False)).fetchall()
+    plan = "\n".join(line for (line,) in found)
+    await connection.close()
+
+    used = re.findall(r"(Seq|Index)(?: Only)? Scan(?: using (\w+))? on outbox_blocked_key", plan)
+    assert used == [
+        ("Index", "ix_outbox_blocked_key_topic"),
+        ("Index", "outbox_blocked_key_pkey"),
+    ], plan

@@ -1,4 +1,4 @@
-"""A breaker: after a destination's failure, wait before asking it again."""
+"""Breakers: after a destination's failure, wait before asking it again."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -43,3 +43,21 @@ class Breaker:
     def succeeded(self) -> None:
         """Note an answer: close."""
         self.pause, self.again_at, self.trying = 0.0, 0.0, False
+
+
+class TopicBreakers(dict[str, Breaker]):
+    """The breakers of topics that failed; one that answers again has none."""
+
+    def lets_through(self, topic: str, now: float) -> bool:
+        """Tell whether a message may be sent to a topic now."""
+        breaker = self.get(topic)
+        return breaker is None or breaker.lets_through(now)
+
+    def failed(self, topic: str, now: float) -> None:
+        """Note that a topic failed."""
+        self.setdefault(topic, Breaker()).failed(now)
+
+    def not_tried(self, topic: str) -> None:
+        """Let another message be the try of a topic: the one that was chosen is not sent."""
+        if topic in self:
+            self[topic].trying = False

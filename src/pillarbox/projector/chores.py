@@ -14,8 +14,9 @@ from pillarbox.projector.work import Work
 
 log = logging.getLogger("pillarbox.projector")
 
-# Keys that are released at a time when their topic can be had again.
+# Keys that are released at a time when their topic can be had again, and at most for a rate.
 _RELEASED_AT_ONCE: Final = 500
+_RELEASED_BY_RATE: Final = 10_000
 # How often what is due is looked at, in seconds: seldom when nothing is known, and never more often.
 _SELDOM: Final = 1.0
 _OFTEN: Final = 0.05
@@ -51,34 +52,44 @@ class Chores:
         self.throttle.apply(await self.store.controls(), self.now())
 
     async def look(self) -> float:
-        """Bring back what is due; return the seconds until something else is."""
-        now = self.now()
+        """Bring back what is due, and keys whose topic is back; return the seconds until the next look."""
+        began = self.now()
         await self.obey()
-        for topic in await self.store.waiting_topics():
-            await self._release(topic, now)
         if not self.tenure.epochs:
-            return _SELDOM
+            return _SELDOM  # whoever sends nothing does not know which topics can be had
+        more = False
+        for topic in await self.store.waiting_topics():
+            more |= await self._release(topic, self.now())
         promoted = await self.store.promote(sorted(self.tenure.epochs))
         if promoted.events:
             self.wake()
         longest = min(self.sleep_idle, _SELDOM)
+        if more or promoted.more:
+            # Settling shares the connection, and has it for as long as this look had.
+            return min(self.now() - began, longest)
         if promoted.next_due is None:
             return longest
         return min(max(promoted.next_due.total_seconds(), _OFTEN), longest)
 
-    async def _release(self, topic: str, now: float) -> None:
-        """Let go of keys that wait for a topic; one as a try while its breaker is open."""
-        shut = self.throttle.shut_topics(now)
-        if ("*", topic) in shut:
-            return
+    async def _release(self, topic: str, now: float) -> bool:
+        """Let go of keys that wait for a topic; tell whether more should follow at once.
+
+        While its breaker is open it is one key, as a try. Where there is a rate, it is what the rate
+        allows, and more only when time has passed.
+        """
+        if ("*", topic) in self.throttle.shut_topics(now):
+            return False
         breaker = self.work.topics.get(topic)
         if breaker is not None and (breaker.trying or now < breaker.again_at):
-            return
+            return False
         room = self.throttle.room(topic, now)
-        keys = 1 if breaker is not None else _RELEASED_AT_ONCE if room < 0 else room
-        but = [tenant for tenant, of_topic in shut if of_topic == topic]
-        if keys > 0 and await self.store.release_topic(topic, keys, but):
+        most = _RELEASED_AT_ONCE if room < 0 else min(room, _RELEASED_BY_RATE)
+        keys = most if breaker is None else min(most, 1)
+        apart = self.throttle.rooms_apart(topic, now)
+        released = await self.store.release_topic(topic, keys, apart) if keys else 0
+        if released:
             self.wake()
+        return released == _RELEASED_AT_ONCE and room < 0
 
     async def listen_for_ever(self) -> None:
         """Wake up when another process commits; polling goes on whatever happens here."""

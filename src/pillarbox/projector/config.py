@@ -1,6 +1,6 @@
 """The settings of a projector: from arguments, variables or a file; what cannot work is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from pillarbox.settings import (
     check_whole,
     chosen_settings,
 )
+from pillarbox.tenancy import DEFAULT_TENANT
 
 OnDead = Literal["block", "skip"]
 OnSent = Literal["keep", "delete"]
@@ -69,7 +70,12 @@ class OutboxProjectorConfig:
         check_one_of("on_dead", self.on_dead, get_args(OnDead))
         check_one_of("on_sent", self.on_sent, get_args(OnSent))
         check_one_of("claim", self.claim, get_args(ClaimMode))
-        check_tenant(self.default_tenant_id)
+        if check_tenant(self.default_tenant_id) != DEFAULT_TENANT:
+            raise InvalidConfig(
+                "default_tenant_id",
+                f"is {self.default_tenant_id}, and rows that name no tenant have {DEFAULT_TENANT}",
+                "name the tenant where events are recorded; pass tenant_id= to serve one alone",
+            )
 
     def check_against(self, publish_timeout: timedelta) -> None:
         """Refuse a lease that may end while a message is still being sent."""
@@ -79,6 +85,16 @@ class OutboxProjectorConfig:
                 "lease",
                 f"is {self.lease:g} s, and the bus may take {seconds:g} s to answer",
                 "make the lease longer than the bus's publish_timeout",
+            )
+
+    def check_readers(self, models: Sequence[str]) -> None:
+        """Refuse to delete rows that a read model, which follows the log, may not have read yet."""
+        if self.on_sent == "delete" and models:
+            raise InvalidConfig(
+                "on_sent",
+                f"is 'delete', and the read model {models[0]!r} follows the log",
+                "keep delivered rows, or feed the model from a subscription with topics=; a model that "
+                "no application has any more goes when its row in the table readmodel is deleted",
             )
 
     @property

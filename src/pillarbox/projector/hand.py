@@ -15,6 +15,8 @@ class _Claim:
     events: Sequence[OutboxEvent]
     left: int
     size: int
+    asked_at: float
+    taken_at: float
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class Hand:
     _relied_on: dict[int, int] = field(default_factory=dict)
     _fenced: dict[int, int] = field(default_factory=dict)
     _left_lately: set[int] = field(default_factory=set)
+    _asked_at: float = 0.0
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -37,17 +40,22 @@ class Hand:
     def __contains__(self, seq: object) -> bool:
         return seq in self.seqs
 
-    def asking(self) -> None:
+    def asking(self, now: float) -> None:
         """Note that a claim is being asked for; it sees what was settled before."""
+        self._asked_at = now
         self.seqs -= self._left_lately - self._claims.keys()
         self._left_lately.clear()
 
     def take(
-        self, claim_id: UUID, events: Sequence[OutboxEvent], epochs: Mapping[int, int]
+        self,
+        claim_id: UUID,
+        events: Sequence[OutboxEvent],
+        epochs: Mapping[int, int],
+        now: float,
     ) -> None:
         """Take a claim's events in hand."""
         size = sum(len(event.envelope.data or b"") for event in events)
-        claim = _Claim(claim_id, events, len(events), size)
+        claim = _Claim(claim_id, events, len(events), size, self._asked_at, now)
         self.size += size
         seqs = [event.seq for event in events]
         self._claims.update(dict.fromkeys(seqs, claim))
@@ -63,6 +71,17 @@ class Hand:
         return [
             event for event in events if epochs[event.shard] > self._fenced.get(event.shard, -1)
         ]
+
+    def age(self, event: OutboxEvent, now: float) -> float:
+        """Return how many seconds ago an event was recorded that is in hand."""
+        return event.age + now - self._claims[event.seq].asked_at
+
+    def has_expired(self, event: OutboxEvent, now: float) -> bool:
+        """Tell whether the time of an event in hand has passed, perhaps since it was claimed."""
+        if event.expires_in is None:
+            return False
+        # Rather a little late than early: it was read before it came in hand.
+        return event.expires_in <= now - self._claims[event.seq].taken_at
 
     def active(self) -> list[UUID]:
         """Name the open claims."""

@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Final
 
 from pillarbox.bus.message_bus import MessageBus
-from pillarbox.bus.outcome import Accepted, PublishOutcome
 from pillarbox.event.ids import IdMaker
 from pillarbox.outbox.wakeup import Wakeup
 from pillarbox.projector.chores import Chores
@@ -250,18 +249,16 @@ class Loop:
             in_hand=work.hand.seqs,
             passed_over=self._throttle.passed_over(now),
             news=news,
+            quotas=self._throttle.quotas(now),
         )
-        work.asking()
+        work.asking(now)
         claimed = await self._store.claim(request)
         if not claimed.held:
             self._signals.renew.set()
         self._mix(claimed, news=news, began=now)
         events = self._tenure.still_owned(claimed.events, epochs)
         work.shut = self._throttle.shut_topics(now)
-        for event in self._order.broken(events):
-            log.error("order_broken", extra={"event_id": event.event_id, "tenant": event.lane[0]})
-            self._observer.order_broken(*event.lane)
-        work.claimed(request.claim_id, events, epochs, ahead=claimed.news)
+        work.claimed(request.claim_id, events, epochs, self._now(), ahead=claimed.news)
         self._throttle.spend(events)
         self._observer.claimed(len(events), timedelta(seconds=self._now() - now))
         if work.to_settle:
@@ -335,45 +332,51 @@ class Loop:
         self._send()
 
     async def _publish(self, batch: Batch) -> None:
+        batch = self._work.starting(batch)
+        self._watch_order(batch.events)
         topics = [event.topic for event in batch.events]
         self._observer.sending(topics)
         began = self._now()
         try:
-            outcomes = await outcomes_of(self._bus, batch)
+            outcomes = await outcomes_of(self._bus, batch) if batch.events else ()
         finally:
             self._publishing -= 1
             self._hurrying -= batch.ahead
-        took = self._now() - began
-        self._observer.answered(topics, outcomes, timedelta(seconds=took))
-        self._tell_latency(batch.events, outcomes, took)
-        self._work.answered(batch, outcomes, self._now())
+        now = self._now()
+        self._observer.answered(topics, outcomes, timedelta(seconds=now - began))
+        self._tell_delivered(self._work.answered(batch, outcomes, now), now)
         self._signals.outcomes.set()
         if self._work.bus.closed:
             self._signals.room.set()
         self._send()
 
-    def _tell_latency(
-        self, events: Sequence[OutboxEvent], outcomes: Sequence[PublishOutcome], took: float
-    ) -> None:
-        oldest: dict[str, float] = {}
-        for event, outcome in zip(events, outcomes, strict=True):
+    def _watch_order(self, events: Sequence[OutboxEvent]) -> None:
+        for event in self._order.broken(events):
+            log.error("order_broken", extra={"event_id": event.event_id, "tenant": event.lane[0]})
+            self._observer.order_broken(*event.lane)
+
+    def _tell_delivered(self, events: Sequence[OutboxEvent], now: float) -> None:
+        oldest: dict[str, OutboxEvent] = {}
+        for event in events:
             # A batch goes by number, so the first event of a tenant is its oldest.
-            if event.lane[0] not in oldest and type(outcome) is Accepted:
-                oldest[event.lane[0]] = event.age
-        for tenant_id, age in oldest.items():
-            self._observer.delivered(tenant_id, timedelta(seconds=age + took))
+            oldest.setdefault(event.lane[0], event)
+        for tenant_id, event in oldest.items():
+            age = self._work.hand.age(event, now)
+            self._observer.delivered(tenant_id, timedelta(seconds=age))
 
     async def _keep_for_ever(self) -> None:
         interval = min(self._config.lease / 3, 2.0)
         while True:
             await within(self._signals.renew, interval)
             self._signals.renew.clear()
+            owned = self._tenure.epochs
             try:
                 await self._tenure.keep()
             except StoreUnavailable as error:
                 self._poll_failed("renewal_failed", error)
-            if self._tenure.lapse():
-                self._order.forget()
+            self._tenure.lapse()
+            if self._tenure.epochs != owned:
+                self._order.forget()  # what others own meanwhile may come again
             self._signals.room.set()
             self._signals.idle.set()
 

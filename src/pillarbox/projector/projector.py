@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from pillarbox.bus.message_bus import MessageBus
-from pillarbox.errors import BusUnreachable, InvalidConfig
+from pillarbox.errors import BusUnreachable, InvalidConfig, ScopeOverlaps
 from pillarbox.event.ids import id_maker
 from pillarbox.event.rules import check_key
 from pillarbox.outbox.wakeup import Wakeup, wakeup_of
@@ -46,7 +46,8 @@ class OutboxProjector:
     address of the session factory's engine, by `dsn`, or by `connect`, a function that opens a
     psycopg connection. On SQLite, with a session factory that is bound to a connection, or with
     `through_session=True` it has none and works through the session factory alone.
-    `dead_hook` is called at least once for an event that becomes DEAD; it has ten seconds.
+    `dead_hook` is called at least once for an event that becomes DEAD, for several side by side; it
+    has ten seconds.
     """
 
     def __init__(
@@ -94,7 +95,8 @@ class OutboxProjector:
     async def drain(self) -> int:
         """Work until nothing is left that may be sent now; return how many events were.
 
-        A bus that is down is waited for; `stop` ends that. What is paused or due later is left.
+        A bus that is down is waited for; `stop` ends that. What is paused, due later or of a tenant
+        over its rate is left.
         """
         async with self._joined() as loop:
             await loop.run(drain=True)
@@ -151,10 +153,19 @@ class OutboxProjector:
         )
         try:
             await store.join(member)
+            if self.config.on_sent == "delete":
+                self.config.check_readers(await store.log_readers())
             log.info("projector_joined", extra={"scope": str(self._scope), "shards": shards})
             if self._stopped:
                 self._loop.stop()
             yield self._loop
+        except ExceptionGroup as failed:
+            if (overlap := _overlap_in(failed)) is None:
+                raise
+            for other in failed.exceptions:
+                if other is not overlap:
+                    log.error("projector_failed", exc_info=other)
+            raise overlap from None
         finally:
             self._loop, self._stopped = None, False
             await _leave(store)
@@ -194,6 +205,11 @@ class OutboxProjector:
             os.getpid(),
             version("pillarbox"),
         )
+
+
+def _overlap_in(failed: ExceptionGroup[Exception]) -> ScopeOverlaps | None:
+    """Return the error that ended the loop's tasks, if it is one that a start could have met, too."""
+    return next((one for one in failed.exceptions if isinstance(one, ScopeOverlaps)), None)
 
 
 async def _leave(store: Store) -> None:

@@ -1,11 +1,12 @@
 """Whom a projector serves: every tenant, some tenants, or a bucket of tenants."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
-from pillarbox.errors import InvalidConfig
+from pillarbox.errors import InvalidConfig, ScopeOverlaps
 from pillarbox.event.rules import check_tenant
 
 _NAME_MAX: Final = 255
@@ -57,7 +58,22 @@ class Scope:
         return self.buckets != other.buckets or self.bucket == other.bucket
 
 
+class Neighbour(NamedTuple):
+    """A living member, as the rows tell of it."""
+
+    served: str
+    host: str
+    process_id: int
+
+
 ALL: Final = Scope()
+
+
+def check_apart(scope: Scope, neighbours: Iterable[Neighbour]) -> None:
+    """Refuse to work beside one that serves some of the same tenants, and not the same set."""
+    for served, host, process_id in neighbours:
+        if _in_the_way(scope, served):
+            raise ScopeOverlaps(str(scope), served, f"{host}, process {process_id}")
 
 
 def scope_of(tenant_id: str | Sequence[str] | None, bucket: str | None = None) -> Scope:
@@ -85,6 +101,12 @@ def read_scope(text: str) -> Scope:
 def bucket_of(tenant_id: str, buckets: int) -> int:
     """Return the bucket of a tenant: the first two bytes of SHA-256, modulo the count."""
     return int.from_bytes(sha256(tenant_id.encode()).digest()[:2], "big") % buckets
+
+
+@lru_cache(maxsize=1_024)
+def _in_the_way(scope: Scope, served: str) -> bool:
+    other = read_scope(served)
+    return other != scope and other.overlaps(scope)
 
 
 def _bucket(text: str) -> Scope:

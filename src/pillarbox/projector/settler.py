@@ -27,8 +27,9 @@ DeadHook = Callable[[OutboxEvent, Failure], Awaitable[None]]
 # So long outcomes wait for others: a statement for each event would cost more than the claim.
 _GATHER_OUTCOMES: Final = 0.02
 _PAUSE_AFTER_ERROR: Final = 0.5
-# Nothing is settled while the hook runs.
+# Nothing is settled while hooks run.
 HOOK_SECONDS: Final = 10.0
+_HOOKS_AT_ONCE: Final = 100
 # How soon an event is looked at again that waits for its topic and could not be set aside.
 _LATER: Final = 1.0
 
@@ -67,16 +68,18 @@ class Settler:
         self.observer.settling(len(settlement.sent))
         began = self.now()
         result = await self._written(settlement, epochs)
+        held = settlement
         if result.lost:
-            self.observer.fenced(len(result.lost))
+            held = settlement.without(result.lost)
+            lost = sum(1 for _ in settlement.leaving()) - sum(1 for _ in held.leaving())
+            self.observer.fenced(lost)
             self.signals.renew.set()
-        sent = [event for event in settlement.sent if event.shard not in result.lost]
         again = self._read_again(self.work.settled(settlement, result), settlement)
-        self.settled_events += len(sent)
+        self.settled_events += len(held.sent)
         self.observer.settled(
-            sent=len(sent),
-            failed=len(settlement.failed),
-            dead=len(settlement.dead),
+            sent=len(held.sent),
+            failed=len(held.failed),
+            dead=len(held.dead),
             took=timedelta(seconds=self.now() - began),
         )
         if again:
@@ -113,7 +116,10 @@ class Settler:
                 await asyncio.sleep(_PAUSE_AFTER_ERROR)
 
     async def _tell_of_the_dead(self, settlement: Settlement) -> None:
-        """Call the hook before the event is marked, so that a crash repeats the call."""
+        """Call the hook before the events are marked, so that a crash repeats the calls.
+
+        Many are called side by side: nothing is settled meanwhile, and many may expire together.
+        """
         for event, failure in settlement.dead:
             log.error(
                 "event_dead",
@@ -125,9 +131,19 @@ class Settler:
                     "error_class": failure.code,
                 },
             )
-            if self.dead_hook is not None:
-                try:
-                    async with asyncio.timeout(HOOK_SECONDS):
-                        await self.dead_hook(event, failure)
-                except Exception:
-                    log.exception("dead_hook_failed", extra={"event_id": event.event_id})
+        if self.dead_hook is not None:
+            few = asyncio.Semaphore(_HOOKS_AT_ONCE)
+            async with asyncio.TaskGroup() as group:
+                for event, failure in settlement.dead:
+                    group.create_task(self._call(self.dead_hook, few, event, failure))
+
+    async def _call(
+        self, hook: DeadHook, few: asyncio.Semaphore, event: OutboxEvent, failure: Failure
+    ) -> None:
+        async with few:
+            self.busy_since = self.now()
+            try:
+                async with asyncio.timeout(HOOK_SECONDS):
+                    await hook(event, failure)
+            except Exception:
+                log.exception("dead_hook_failed", extra={"event_id": event.event_id})

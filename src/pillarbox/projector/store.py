@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -27,14 +28,23 @@ KILLER: Final = "killer"
 """Why an event is DEAD that was alone in flight each time its projector died."""
 
 UNCOUNTED: Final = frozenset({EXPIRED, KILLER})
-"""What raises no attempt when it is written: nothing was sent, or it is counted already."""
+"""What raises no attempt when it is written: it was not refused, or it is counted already."""
+
+DUE_AT_ONCE: Final = 1_000
+"""How many events that are due are brought back at a time."""
+
+DUE_WINDOW: Final = 4 * DUE_AT_ONCE
+"""Among how many they are chosen, from either end of what is due."""
 
 Lane = tuple[str, str]
 """A tenant and a key: the events that keep an order among themselves."""
 
 
 class OutboxEvent(NamedTuple):
-    """One claimed event; a named tuple because one is made for every row."""
+    """One claimed event; a named tuple because one is made for every row.
+
+    `age` and `expires_in` are seconds, as they were when it was read.
+    """
 
     seq: int
     shard: int
@@ -43,7 +53,7 @@ class OutboxEvent(NamedTuple):
     attempts: int
     blocked: bool
     blocker: bool
-    expired: bool
+    expires_in: float | None
     age: float
     envelope: MessageEnvelope
     unreadable: bool = False
@@ -144,6 +154,14 @@ class Settlement:
             or any(event.blocker for event in self.sent)
         )
 
+    @property
+    def refused(self) -> list[tuple[OutboxEvent, Failure]]:
+        """What is FAILED or DEAD; of one key the later event first, for it was refused first.
+
+        Only an older event passes a lane that is stopped. The first to be refused blocks the key.
+        """
+        return sorted((*self.failed, *self.dead), key=lambda pair: -pair[0].seq)
+
     def leaving(self) -> Iterator[OutboxEvent]:
         """Name the events that are in hand no more once this is written."""
         yield from self.sent
@@ -192,16 +210,21 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """How many events became due, and how long until the next one does."""
+    """How many events became due, how long until the next one does, whether more are due already."""
 
     events: int
     next_due: timedelta | None
+    more: bool = False
+
+
+NO_LIMITS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class ClaimRequest(NamedTuple):
     """What to claim: for these shards, at most so many events, none of these tenants.
 
-    With `news` what has come to tenants without a backlog is enough, while others have one.
+    With `news` what has come to tenants without a backlog is enough, while others have one. Of the
+    tenants in `quotas` about so many events: more only of what came late or came back.
     """
 
     claim_id: UUID
@@ -210,6 +233,7 @@ class ClaimRequest(NamedTuple):
     in_hand: AbstractSet[int]
     passed_over: Collection[str] = ()
     news: bool = False
+    quotas: Mapping[str, int] = NO_LIMITS
 
 
 class Claimed(NamedTuple):
@@ -274,19 +298,26 @@ class Store(Protocol):
         ...
 
     async def promote(self, shards: Sequence[int]) -> Promoted:
-        """Make claimable what has become due."""
+        """Make claimable what has become due, a part of it if it is much: of each tenant in turn."""
         ...
 
     async def waiting_topics(self) -> Sequence[str]:
         """Name the topics that keys wait for."""
         ...
 
-    async def release_topic(self, topic: str, keys: int, but: Collection[str] = ()) -> int:
-        """Let go of keys that wait for a topic, but of no key of these tenants; return how many."""
+    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
+        """Let go of keys that wait for a topic; return how many.
+
+        Of a tenant that is named `apart` not more than told there.
+        """
         ...
 
     async def controls(self) -> Sequence[Control]:
         """Read what operators asked for."""
+        ...
+
+    async def log_readers(self) -> Sequence[str]:
+        """Name the read models that follow the outbox's log, and need its rows."""
         ...
 
     def wake_ups(self) -> AbstractAsyncContextManager[AsyncIterator[None]]:

@@ -8,6 +8,8 @@ from typing import Final
 from pillarbox.projector.store import Control, OutboxEvent
 
 ANY: Final = "*"
+# What is over its rate is claimed again after so many seconds' worth of it, not event by event.
+_WORTH_A_CLAIM: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -17,10 +19,35 @@ class _Bucket:
     rate: float
     tokens: float
     filled_at: float
+    spent: bool = False
 
     def fill(self, now: float) -> None:
-        self.tokens = min(self.tokens + (now - self.filled_at) * self.rate, self.rate)
-        self.filled_at = now
+        """Add what time has brought; one task may ask with an earlier time than another has."""
+        if now > self.filled_at:
+            self.tokens = min(self.tokens + (now - self.filled_at) * self.rate, self.rate)
+            self.filled_at = now
+
+    def at_rate(self, rate: float, now: float) -> "_Bucket":
+        """Return the bucket with another rate; what was overspent stays so."""
+        self.fill(now)
+        return _Bucket(rate, min(self.tokens, rate), now, self.spent)
+
+    def spend(self) -> None:
+        self.tokens -= 1
+        self.spent |= self.tokens <= 0
+
+    def shut(self, now: float) -> bool:
+        """Tell whether nothing may go: once all is spent, until what may go is worth a claim."""
+        self.fill(now)
+        if self.tokens <= 0:
+            self.spent = True
+        elif self.tokens >= self.rate * _WORTH_A_CLAIM:
+            self.spent = False
+        return self.spent
+
+    def room(self, now: float) -> int:
+        """Return how many events may go now."""
+        return 0 if self.shut(now) else math.ceil(self.tokens)
 
 
 @dataclass(slots=True)
@@ -32,15 +59,15 @@ class Throttle:
     _buckets: dict[tuple[str, str], _Bucket] = field(default_factory=dict)
 
     def apply(self, controls: Sequence[Control], now: float) -> None:
-        """Take over the controls; a bucket whose rate is the same keeps its tokens."""
+        """Take over the controls; a bucket keeps its tokens, also when its rate changes."""
         self._controls = tuple(controls)
         buckets = {}
         for control in controls:
             if control.events_per_second is not None:
                 where = control.tenant_id, control.topic
                 rate = control.events_per_second * self.share
-                known = self._buckets.get(where)
-                buckets[where] = known if known and known.rate == rate else _Bucket(rate, rate, now)
+                known = self._buckets.get(where, _Bucket(rate, rate, now))
+                buckets[where] = known if known.rate == rate else known.at_rate(rate, now)
         self._buckets = buckets
 
     @property
@@ -55,6 +82,14 @@ class Throttle:
             for control in self._controls
             if control.topic == ANY and control.tenant_id != ANY and self._shut(control, now)
         )
+
+    def quotas(self, now: float) -> dict[str, int]:
+        """Return how many events of each tenant that has a rate may be claimed."""
+        return {
+            tenant_id: bucket.room(now)
+            for (tenant_id, topic), bucket in self._buckets.items()
+            if topic == ANY and tenant_id != ANY
+        }
 
     def everything(self, now: float) -> bool:
         """Tell whether all tenants and topics are paused."""
@@ -91,22 +126,25 @@ class Throttle:
                     (ANY, ANY),
                 ):
                     if bucket := self._buckets.get(where):
-                        bucket.tokens -= 1
+                        bucket.spend()
 
     def room(self, topic: str, now: float) -> int:
         """Return how many events of a topic may be let go of now; -1 for any number."""
-        rooms = []
-        for (tenant_id, of_topic), bucket in self._buckets.items():
-            if of_topic == topic:
-                bucket.fill(now)
-                if (
-                    tenant_id == ANY or bucket.tokens > 0
-                ):  # a tenant over its rate holds up no other
-                    rooms.append(max(0, math.ceil(bucket.tokens)))
-        return min(rooms, default=-1)
+        bucket = self._buckets.get((ANY, topic))
+        return -1 if bucket is None else bucket.room(now)
+
+    def rooms_apart(self, topic: str, now: float) -> dict[str, int]:
+        """Return the same for each tenant that is paused or limited there by itself."""
+        return {
+            control.tenant_id: self._room_of(control, now)
+            for control in self._controls
+            if control.topic == topic and control.tenant_id != ANY
+        }
+
+    def _room_of(self, control: Control, now: float) -> int:
+        bucket = self._buckets.get((control.tenant_id, control.topic))
+        return 0 if control.paused or bucket is None else bucket.room(now)
 
     def _shut(self, control: Control, now: float) -> bool:
         bucket = self._buckets.get((control.tenant_id, control.topic))
-        if bucket is not None:
-            bucket.fill(now)
-        return control.paused or (bucket is not None and bucket.tokens <= 0)
+        return control.paused or (bucket is not None and bucket.shut(now))

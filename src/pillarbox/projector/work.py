@@ -8,13 +8,14 @@ import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, assert_never
 from uuid import UUID
 
 from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, Unavailable, Unknown
 from pillarbox.outbox.release import EXPIRED
-from pillarbox.projector.breaker import Breaker
+from pillarbox.projector.breaker import Breaker, TopicBreakers
+from pillarbox.projector.caution import Caution
 from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes, Stops
 from pillarbox.projector.ready import Batch, Ready
@@ -22,7 +23,6 @@ from pillarbox.projector.store import (
     KILLER,
     UNREADABLE,
     Failure,
-    Lane,
     OutboxEvent,
     Settled,
     Settlement,
@@ -34,6 +34,7 @@ from pillarbox.retry import RetryPolicy
 TRY: Final = 50
 # So many outcomes are worth a statement of their own.
 _MANY: Final = 64
+_EXPIRED: Final = Failure(EXPIRED, "expires_at has passed")
 _KILLER: Final = Failure(KILLER, "its projector died each time it was the only event in flight")
 
 
@@ -47,7 +48,7 @@ class Work:
     batch_size: int
     bytes_in_hand: int
     bus: Breaker = field(default_factory=Breaker)
-    topics: dict[str, Breaker] = field(default_factory=dict)
+    topics: TopicBreakers = field(default_factory=TopicBreakers)
     hand: Hand = field(default_factory=Hand)
     shut: frozenset[tuple[str, str]] = frozenset()
     _lanes: Lanes = field(init=False)
@@ -59,9 +60,8 @@ class Work:
     _stops: Stops = field(default_factory=Stops)
     _asked: int = 0
     _digested: int = 0
-    _met_unreadable: bool = False
-    _suspects: Suspects = field(default_factory=Suspects)
-    _cautious: int = 0
+    _met_odd: bool = False
+    _caution: Caution = field(default_factory=Caution)
 
     def __post_init__(self) -> None:
         self._lanes = Lanes(together=self.together)
@@ -77,8 +77,8 @@ class Work:
         """
         if not self.bus.closed:
             return 0 if self.hand or now < self.bus.again_at else min(TRY, self.batch_size)
-        if self._cautious > 0:
-            return 0 if self.hand else min(self.batch_size, max(1, self._suspects.largest // 2))
+        if self._caution:
+            return 0 if self.hand else self._caution.step(self.batch_size)
         batch = max(self.batch_size // part, min(self.batch_size, TRY))
         if self.hand.size >= self.bytes_in_hand or most - len(self.hand) < batch:
             return 0
@@ -88,20 +88,19 @@ class Work:
 
     def suspect(self, suspects: Suspects) -> None:
         """Be careful: a dead owner had these events in flight."""
-        if suspects.seqs:
-            self._suspects = suspects
-            self._cautious = 2 * len(suspects.seqs)
+        self._caution.suspect(suspects)
 
-    def asking(self) -> None:
+    def asking(self, now: float) -> None:
         """Note that a claim is being asked for; what is blocked from now on it may not know."""
         self._asked += 1
-        self.hand.asking()
+        self.hand.asking(now)
 
     def claimed(
         self,
         claim_id: UUID,
         events: Sequence[OutboxEvent],
         epochs: Mapping[int, int],
+        now: float,
         *,
         ahead: AbstractSet[str] = frozenset(),
     ) -> None:
@@ -112,22 +111,21 @@ class Work:
         self._digested = self._asked
         events = self.hand.without_fenced(events, epochs)
         if events:
-            self.hand.take(claim_id, events, epochs)
+            self.hand.take(claim_id, events, epochs, now)
             before = len(self._ready.usual)
             self._sort_all(events)
             if ahead:
                 self._news.update(event.seq for event in events if event.lane[0] in ahead)
                 self._ready.hurry(len(self._ready.usual) - before, ahead)
-        if self._cautious > 0:
-            self._cautious -= max(1, len(events))
+        self._caution.claimed(len(events))
         self._stops.digested(self._digested)
 
     def _sort_all(self, events: Iterable[OutboxEvent]) -> None:
         """Decide on events in their order; most of them may simply go."""
-        simple = not (self._stops or self.shut or self._suspects.alone is not None)
+        simple = not (self._stops or self.shut or self._caution.alone is not None)
         admit, ready = self._lanes.admit, self._ready.usual
         for event in events:
-            if not simple or event.blocked or event.expired or event.unreadable:
+            if not simple or event.blocked or event.expires_in is not None or event.unreadable:
                 simple = False  # it may stop a lane
                 self._sort(event)
             elif admit(event):
@@ -135,23 +133,20 @@ class Work:
 
     def _sort(self, event: OutboxEvent) -> None:
         """Decide where a claimed event goes first."""
-        self._met_unreadable |= event.unreadable
-        if event.expired:
-            self._settlement.dead.append((event, Failure(EXPIRED, "expires_at has passed")))
+        self._met_odd |= event.unreadable or event.expires_in is not None
+        if event.expires_in is not None and event.expires_in <= 0:
+            self._settlement.dead.append((event, _EXPIRED))
         elif event.blocked or (self._stops and self._stops.hold(event)):
             # Its key may be released meanwhile; then those behind it must not pass it.
             self._set_aside(event, [event])
-        elif self.shut and self._is_shut(event):
+        elif self.shut and self.shut & {(event.lane[0], event.topic), ("*", event.topic)}:
             self._wait_for_topic(event, [])
-        elif event.seq == self._suspects.alone and self._lanes.reserve(event):
-            self._suspects = replace(self._suspects, seqs=frozenset())  # one death counts once
+        elif event.seq == self._caution.alone and self._lanes.reserve(event):
+            self._caution.counted()
             self._flying[event.seq] = event
             self._settlement.counted.append(event)
         elif self._lanes.admit(event):
             self._ready.usual.append(event)
-
-    def _is_shut(self, event: OutboxEvent) -> bool:
-        return (event.lane[0], event.topic) in self.shut or ("*", event.topic) in self.shut
 
     # Sending
 
@@ -181,8 +176,9 @@ class Work:
         return batch
 
     def _ready_batch(self, now: float, *, filled: bool) -> Batch | None:
-        for lane in [lane for lane in self._lanes.resting if self._may_go(lane, now)]:
-            self._ready.first(self._lanes.next_of(lane, self._alone))
+        for lane in list(self._lanes.resting):
+            if self.topics.lets_through(self._lanes.head(lane).topic, now):
+                self._ready.first(self._lanes.next_of(lane, self._alone))
         most = self.batch_size if self.bus.closed else min(TRY, self.batch_size)
         events = self._next_of(self._ready.ahead, most, now)
         if events and not filled:
@@ -195,8 +191,8 @@ class Work:
         found: list[OutboxEvent] = []
         while row and len(found) < most:
             events = [row.popleft() for _ in range(min(len(row), most - len(found)))]
-            if self._met_unreadable:
-                events = self._readable(events)
+            if self._met_odd:
+                events = self._worth_sending(events, now)
             if self.topics or self._lanes.failing:
                 events = self._that_may_go(events, now)
             found = found + events if found else events
@@ -206,21 +202,17 @@ class Work:
         """Collect the resting events that must go one by one, at most one of each lane."""
         if not self._alone:
             return None
-        lanes = [
-            lane
-            for lane in self._lanes.resting
-            if self._lanes.head(lane).seq in self._alone and self._may_go(lane, now)
-        ]
-        events = [event for lane in lanes for event in self._lanes.next_of(lane, self._alone)]
+        events = []
+        for lane in list(self._lanes.resting):
+            head = self._lanes.head(lane)
+            if head.seq in self._alone and self.topics.lets_through(head.topic, now):
+                events += self._lanes.next_of(lane, self._alone)
         for event in [event for event in events if event.unreadable]:
             events.remove(event)
-            self._not_tried(event)
+            self.topics.not_tried(event.topic)
             self._refused(event, UNREADABLE, "its headers are no JSON object of texts")
+        events = self._worth_sending(events, now)
         return Batch(events, one_by_one=True) if events else None
-
-    def _may_go(self, lane: Lane, now: float) -> bool:
-        breaker = self.topics.get(self._lanes.head(lane).topic)
-        return breaker is None or breaker.lets_through(now)
 
     def _that_may_go(self, events: Iterable[OutboxEvent], now: float) -> list[OutboxEvent]:
         """Lay events to rest behind a failure of their lane, or whose topic's breaker is open."""
@@ -235,27 +227,51 @@ class Work:
                 self._lanes.failed(event)
         return go
 
-    def _readable(self, events: Sequence[OutboxEvent]) -> list[OutboxEvent]:
-        """Lay unreadable events to rest; each is refused once it is alone in its lane."""
+    def _worth_sending(self, events: Sequence[OutboxEvent], now: float) -> list[OutboxEvent]:
+        """Give up what has expired; lay what is unreadable to rest, to be refused alone in its lane."""
+        go = []
         for event in events:
-            if event.unreadable:
-                self._not_tried(event)
+            expired = self.hand.has_expired(event, now)
+            if not (expired or event.unreadable):
+                go.append(event)
+                continue
+            self.topics.not_tried(event.topic)
+            if expired:
+                self._alone.discard(event.seq)
+                self._ready.usual.extend(self._lanes.accepted(event))
+                self._settlement.dead.append((event, _EXPIRED))
+            else:
                 self._alone.add(event.seq)
                 self._lanes.failed(event)
-        return [event for event in events if not event.unreadable]
+        return go
 
-    def _not_tried(self, event: OutboxEvent) -> None:
-        """Let another event be the try of a topic whose breaker is open: this one is not sent."""
-        if event.topic in self.topics:
-            self.topics[event.topic].trying = False
+    def starting(self, batch: Batch) -> Batch:
+        """Leave out events that were dropped, or whose lane has failed, since the batch was made.
+
+        An earlier call may be answered before this one begins, and a bus keeps the order of calls
+        that overlap: what is behind a failure would overtake it.
+        """
+        failing, flying = set(self._lanes.failing), self._flying
+        events = [event for event in batch.events if flying.get(event.seq) is event]
+        for event in [event for event in events if event.lane in failing] if failing else ():
+            del flying[event.seq]
+            self.topics.not_tried(event.topic)
+            self._lanes.failed(event)
+        events = [event for event in events if event.lane not in failing]
+        if not events:
+            self.bus.trying = False  # it was to be the try, perhaps
+        return batch._replace(events=events)
 
     # Answers
 
-    def answered(self, batch: Batch, outcomes: Sequence[PublishOutcome], now: float) -> None:
-        """Take in what the bus said of a batch."""
+    def answered(
+        self, batch: Batch, outcomes: Sequence[PublishOutcome], now: float
+    ) -> Sequence[OutboxEvent]:
+        """Take in what the bus said of a batch; return what has arrived."""
+        before = len(self._settlement.sent)
         if self.bus.closed and not self.topics and outcomes.count(ACCEPTED) == len(outcomes):
             self._all_sent(batch.events)
-            return
+            return self._settlement.sent[before:]
         # Without any answer the whole bus may be down; beside an answer it was held back.
         silent = not any(isinstance(outcome, Accepted | Refused) for outcome in outcomes)
         for event, outcome in zip(batch.events, outcomes, strict=True):
@@ -263,6 +279,7 @@ class Work:
             if self._flying.get(event.seq) is event:
                 del self._flying[event.seq]
                 self._answer(event, outcome, now, silent=silent)
+        return self._settlement.sent[before:]
 
     def _all_sent(self, events: Iterable[OutboxEvent]) -> None:
         """Do what `_answer` does for accepted events; most batches come this way."""
@@ -295,12 +312,12 @@ class Work:
                 self._refused(event, code, reason)
             case Unavailable(topic=str(topic)):
                 self.bus.succeeded()
-                self.topics.setdefault(topic, Breaker()).failed(now)
+                self.topics.failed(topic, now)
                 self._lanes.failed(event)
             case Unavailable() | Unknown():
                 if silent:
                     self.bus.failed(now)
-                self._not_tried(event)
+                self.topics.not_tried(event.topic)
                 self._lanes.failed(event)
             case _:
                 assert_never(outcome)

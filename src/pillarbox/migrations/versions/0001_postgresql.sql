@@ -127,7 +127,7 @@ CREATE TABLE IF NOT EXISTS @{schema}outbox_blocked_key (
     PRIMARY KEY (tenant_id, key)
 );
 CREATE INDEX IF NOT EXISTS ix_outbox_blocked_key_topic ON @{schema}outbox_blocked_key
-    (topic) WHERE topic IS NOT NULL;
+    (topic, blocked_at) WHERE topic IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS @{schema}outbox_control (
     tenant_id varchar(64) COLLATE "C" NOT NULL,

@@ -120,7 +120,7 @@ CREATE TABLE IF NOT EXISTS outbox_blocked_key (
     PRIMARY KEY (tenant_id, "key")
 );
 CREATE INDEX IF NOT EXISTS ix_outbox_blocked_key_topic ON outbox_blocked_key
-    (topic) WHERE topic IS NOT NULL;
+    (topic, blocked_at) WHERE topic IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS outbox_control (
     tenant_id VARCHAR(64) NOT NULL,

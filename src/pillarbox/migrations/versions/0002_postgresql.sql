@@ -72,6 +72,7 @@ CREATE TABLE IF NOT EXISTS @{schema}inbox_parked (
     error_message text,
     position text,
     headers json NOT NULL DEFAULT '{}',
+    original json,
     content_type varchar(255),
     body bytea,
     PRIMARY KEY (tenant_id, parked_id),

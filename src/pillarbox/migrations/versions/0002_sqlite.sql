@@ -67,6 +67,7 @@ CREATE TABLE IF NOT EXISTS inbox_parked (
     error_message TEXT,
     position TEXT,
     headers TEXT NOT NULL DEFAULT '{}',
+    original TEXT,
     content_type VARCHAR(255),
     body BLOB,
     PRIMARY KEY (tenant_id, parked_id),

@@ -98,7 +98,7 @@ class Claims:
         self, connection: Connection, request: ClaimRequest, since: Snapshot
     ) -> Claimed:
         limit = max(1, request.limit >> self._shrunk)
-        plan = self._reader.plan(since, limit, request.passed_over)
+        plan = self._reader.plan(since, limit, request.passed_over, request.quotas)
         at_once = self._claims_at_once(request, plan)
         in_hand = frozenset(request.in_hand) if at_once else request.in_hand
         header, rows = await self._read(connection, request, plan, in_hand, at_once=at_once)
@@ -117,11 +117,12 @@ class Claims:
 
     def _claims_at_once(self, request: ClaimRequest, plan: Plan) -> bool:
         """Tell whether reading and claiming can be one statement."""
-        return not (plan.pairs or self._sized or self._by_row or len(request.in_hand) > _FEW)
+        chosen = plan.pairs or request.quotas or len(request.in_hand) > _FEW
+        return not (chosen or self._sized or self._by_row)
 
     def _unusable(self, header: Row, rows: Sequence[Row]) -> Claimed | None:
         """Learn why what was read cannot be used, if it is so, and have it read differently."""
-        _, _, _, _, backend, _, _, _, _, fits, small, *_ = header
+        _, _, _, _, backend, _, _, _, fits, small, *_ = header
         if backend is None:
             # A backend that is new to us: what it calls new is not what we have not seen.
             self._reader.forget()
@@ -152,7 +153,7 @@ class Claims:
             "seqs": array([event.seq for event in events]),
         }
         if self._by_row:
-            parameters["tenants"] = array([event.lane[0] for event in events])
+            parameters["tenants"] = texts([event.lane[0] for event in events])
             parameters["ids"] = array([event.event_id for event in events])
         cursor = await connection.execute(self._statements["claim"], parameters)
         row = await cursor.fetchone()
@@ -186,7 +187,12 @@ class Claims:
         in_hand: AbstractSet[int],
     ) -> Claimed:
         places = self._reader.digest(
-            plan, snapshot, rows, in_hand=in_hand, passed_over=request.passed_over
+            plan,
+            snapshot,
+            rows,
+            in_hand=in_hand,
+            passed_over=request.passed_over,
+            most=request.quotas,
         )
         source = self._source
         ordered = self._ordered
@@ -215,13 +221,13 @@ class Claims:
                 **self._fixed,
                 **self._claim_of(request),
                 "in_hand": array(in_hand) if at_once else None,
-                "passed_over": array(request.passed_over),
+                "passed_over": texts(request.passed_over),
                 "xmax": plan.since.xmax,
                 "xip": array(plan.since.open),
                 "fits": plan.fits,
                 "share": share,
                 "pair_shards": array(pair.shard for pair in plan.pairs),
-                "pair_tenants": array(pair.tenant_id for pair in plan.pairs),
+                "pair_tenants": texts(pair.tenant_id for pair in plan.pairs),
                 "pair_after": array(pair.after for pair in plan.pairs),
                 "pair_quotas": array(plan.quotas),
             },
@@ -261,5 +267,11 @@ class Claims:
 
 
 def array(values: Iterable[object]) -> str:
-    """Write an array literal of numbers, ids or tenants, none of which needs quoting."""
+    """Write an array literal of numbers or ids, none of which needs quoting."""
     return "{" + ",".join(map(str, values)) + "}"
+
+
+def texts(values: Iterable[str]) -> str:
+    """Write an array literal of tenants; one may be called `null`, or stand in another hand's row."""
+    escaped = (value.replace("\\", r"\\").replace('"', r"\"") for value in values)
+    return "{" + ",".join(f'"{value}"' for value in escaped) + "}"

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from pillarbox.errors import ScopeOverlaps
 from pillarbox.projector.assignment import moves
 from pillarbox.projector.postgres.claims import array
 from pillarbox.projector.postgres.line import Connection, Line
 from pillarbox.projector.postgres.statements import Statements
-from pillarbox.projector.scope import Scope, read_scope
+from pillarbox.projector.scope import Neighbour, Scope, check_apart
 from pillarbox.projector.store import Member, Ownership, Suspects
 
 
@@ -32,28 +31,23 @@ class Leases:
     async def join(self, member: Member) -> None:
         """Become a member, unless another one serves some of the same tenants differently."""
         self._member = member
-        async with self._line.use() as connection, connection.transaction():
-            await connection.execute(self._statements["lock_joining"])
-            for other in await self._rows(connection, "join"):
-                scope = read_scope(other[1])
-                if scope != self._scope and scope.overlaps(self._scope):
-                    where = f"{other[2]}, process {other[3]}"
-                    raise ScopeOverlaps(str(self._scope), str(scope), where)
-            await connection.execute(self._statements["join_member"], self._parameters())
+        async with self._line.use() as connection:
+            await self._enter(connection)
 
     async def keep(self, active: Sequence[UUID]) -> Ownership:
         """Renew leases, and take or name for hand-over what the share asks for."""
         async with self._line.use() as connection:
             members, epochs = await self._renew(connection)
             if self._me not in members:
-                # Gone for so long that the others have tidied us away.
-                await connection.execute(self._statements["join_member"], self._parameters())
+                # No lease of ours has held: others may have taken us for dead, and joined.
+                await self._enter(connection)
                 members = [*members, self._me]
             move = moves(self._me, members, epochs, self._shards)
             suspects = Suspects()
             if move.take:
                 async with connection.transaction():
-                    taken = dict(await self._rows(connection, "take", take=move.take))
+                    rows = await self._rows(connection, "take", take=move.take)
+                    taken = {shard: epoch for shard, epoch, _ in rows}
                     suspects = await self._unfinished(connection, taken)
                 epochs |= taken
             await connection.execute(
@@ -79,15 +73,23 @@ class Leases:
         assert self._member is not None, "join comes first"  # noqa: S101 - a slip of ours
         return self._member.member_id
 
+    async def _enter(self, connection: Connection) -> None:
+        """Show signs of life as one whom nobody took into account so far."""
+        async with connection.transaction():
+            await self._rows(connection, "lock_joining")
+            found = await self._rows(connection, "join")
+            check_apart(self._scope, (Neighbour(*row) for row in found))
+            await connection.execute(self._statements["join_member"], self._parameters())
+
     async def _renew(self, connection: Connection) -> tuple[list[UUID], dict[int, int]]:
-        members: list[UUID] = []
-        epochs: dict[int, int] = {}
-        for kind, member_id, shard, epoch in await self._rows(connection, "renew"):
-            if kind == "member":
-                members.append(member_id)
-            else:
-                epochs[shard] = epoch
-        return members, epochs
+        """Return the members that share our tenants, we among them if a lease held, and the leases."""
+        found = await self._rows(connection, "renew")
+        members = [row for row in found if row[0] == "member"]
+        # Our last renewal may have been committed after another one had judged and joined.
+        check_apart(self._scope, (Neighbour(*row[4:]) for row in members))
+        served = str(self._scope)
+        epochs = {row[2]: row[3] for row in found if row[0] == "lease"}
+        return [row[1] for row in members if row[4] == served], epochs
 
     async def _unfinished(self, connection: Connection, taken: dict[int, int]) -> Suspects:
         if not taken:
@@ -114,5 +116,6 @@ class Leases:
             "process": self._member.process_id,
             "version": self._member.version,
             "lease": self._lease,
+            "idle": str(round(self._lease * 1_000)),
             **more,
         }

@@ -1,11 +1,13 @@
 """What has been read and what has not: the decisions of docs/decisions/0008, without a database."""
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from pillarbox.projector.shares import Shares
+from pillarbox.projector.store import NO_LIMITS
 from pillarbox.projector.turns import Pair, Turns
 
 # With so many tenants that have a backlog their turns alone are fair; telling them all costs more.
@@ -88,15 +90,24 @@ class Reader:
         waiting = set(self.turns.tenants())
         return waiting.union(passed_over) if len(waiting) <= _FEW_TENANTS else passed_over
 
-    def plan(self, since: Snapshot, limit: int, passed_over: Container[str]) -> Plan:
-        """Choose what the next claim reads: what is new, and mostly the backlog if there is one."""
+    def plan(
+        self,
+        since: Snapshot,
+        limit: int,
+        passed_over: Container[str],
+        most: Mapping[str, int] = NO_LIMITS,
+    ) -> Plan:
+        """Choose what the next claim reads: what is new, and mostly the backlog if there is one.
+
+        Of the backlog of some tenants not more is read than `most` says.
+        """
         self._gone_back.clear()
         pairs = self.turns.next(max(1, limit // ROWS_OF_A_TURN), passed_over)
         if not pairs:
             return Plan(since, limit)
         fits = max(limit // 8, min(1, limit - 1))  # with none, steady writers would stop it
         each = max(1, (limit - fits) // len(pairs))
-        asked = self._shares.quotas(pairs, each)
+        asked = within(self._shares.quotas(pairs, each), most)
         return Plan(since, fits, [pair for pair, _ in asked], [quota for _, quota in asked])
 
     def digest(
@@ -106,11 +117,14 @@ class Reader:
         rows: Sequence[Row],
         *,
         in_hand: Container[int],
-        passed_over: Container[str],
+        passed_over: Collection[str],
+        most: Mapping[str, int] = NO_LIMITS,
     ) -> list[int]:
         """Note what a claim has read; return the places of the rows to take, in order for each key."""
         self.since = snapshot
         self._read_again_what_was_met(in_hand)
+        if most:
+            passed_over = frozenset(passed_over) | _over(plan, rows, most)
         due = [self._still_due(pair) for pair in plan.pairs]
         counts, ends = [0] * len(due), [0] * len(due)
         for row in rows:
@@ -177,3 +191,28 @@ class Reader:
         if shard in self._known:  # else it is not ours any more, or is read from its beginning
             self._gone_back.add((shard, tenant_id))
             self.turns.add(shard, tenant_id, seq - 1)
+
+
+def within(asked: Iterable[tuple[Pair, int]], most: Mapping[str, int]) -> list[tuple[Pair, int]]:
+    """Cut the quotas of tenants that may not give so many rows; leave out pairs without any.
+
+    The shards that are furthest behind come first, or some would never have a turn.
+    """
+    left, cut = dict(most), []
+    for pair, quota in sorted(asked, key=lambda turn: turn[0].after):
+        rows = min(quota, left.get(pair.tenant_id, quota))
+        if rows:
+            cut.append((pair, rows))
+        if pair.tenant_id in left:
+            left[pair.tenant_id] -= rows
+    return cut
+
+
+def _over(plan: Plan, rows: Iterable[Row], most: Mapping[str, int]) -> set[str]:
+    """Name the tenants that have more in the feed than they may give: their turns will read it.
+
+    Not those whose turn it is: what the feed brings of them came late, and is taken.
+    """
+    fed = Counter(row[2] for row in rows if not row[3] and row[2] in most)
+    now_read = {pair.tenant_id for pair in plan.pairs}
+    return {tenant for tenant, count in fed.items() if count > most[tenant]} - now_read

@@ -19,7 +19,7 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
     Without order each event has a lane to itself, whatever its key.
     """
     (
-        seq, shard, tenant_id, _, key, topic, event_id, attempts, blocked, blocker, expired, age,
+        seq, shard, tenant_id, _, key, topic, event_id, attempts, blocked, blocker, expires_in, age,
         event_type, aggregate_type, aggregate_id, aggregate_version, event_number, routing_key,
         schema_id, schema_version, occurred_at, metadata, content_type, payload, payload_bytes, _,
     ) = row  # fmt: skip
@@ -57,7 +57,7 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
             attempts,
             ordered and blocked is True,
             blocker is True,
-            expired is True,
+            expires_in,
             age,
             envelope,
             headers is None,

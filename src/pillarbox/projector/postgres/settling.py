@@ -1,11 +1,12 @@
 """Settle: write outcomes in bulk, behind the fence of the leases."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
+from pillarbox.outbox.release import chunk_for
 from pillarbox.projector.config import OutboxProjectorConfig
-from pillarbox.projector.postgres.claims import array
+from pillarbox.projector.postgres.claims import array, texts
 from pillarbox.projector.postgres.line import Connection, Line
 from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.scope import Scope
@@ -17,9 +18,6 @@ from pillarbox.projector.store import (
     Settled,
     Settlement,
 )
-
-# Rows of a blocked key that come back at a time.
-CHUNK: Final = 1_000
 
 
 class Settling:
@@ -55,11 +53,13 @@ class Settling:
                 again = await self._settle_troubled(connection, held)
             return Settled(lost, again)
 
-    async def release_topic(self, topic: str, keys: int, but: Collection[str]) -> int:
+    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
         """Let go of keys that wait for a topic."""
+        limits = {"apart": list(apart), "rooms": list(apart.values())}
         async with self._line.use() as connection, connection.transaction():
-            parameters = {**self._scope, "topic": topic, "keys": keys, "but": list(but)}
-            lanes = await self._rows(connection, "lock_topic", parameters)
+            parameters = {**self._scope, **limits, "topic": topic, "keys": keys, "idle": self._idle}
+            locked = await self._rows(connection, "lock_topic", parameters)
+            lanes = [(tenant, key) for tenant, key, _ in locked]
             await self._release(connection, lanes)
             return len(lanes)
 
@@ -84,7 +84,7 @@ class Settling:
         if len(set(tenants)) == 1:
             statement, parameters["tenant"] = self._sent, tenants[0]
         else:
-            statement, parameters["tenants"] = self._sent_many, array(tenants)
+            statement, parameters["tenants"] = self._sent_many, texts(tenants)
         cursor = await connection.execute(statement, parameters)
         held = {shard for shard, *_ in await cursor.fetchall()}
         return Settled(frozenset(epochs.keys() - held))
@@ -102,8 +102,8 @@ class Settling:
     ) -> tuple[OutboxEvent, ...]:
         """Write what is more than sent; return the events that were to be set aside and were not."""
         await self._count(connection, settlement.counted)
-        written = await self._fail(connection, settlement.failed + settlement.dead)
-        behind = [event for event, why in written if self._blocks(event, why)]
+        written = await self._fail(connection, settlement.refused)
+        behind = _first_refused(event for event, why in written if self._blocks(event, why))
         await self._block(connection, [(event, event.seq, None) for event in behind])
         await self._block(connection, _first_waiting(settlement.waiting))
         aside = settlement.aside + settlement.waiting
@@ -177,7 +177,7 @@ class Settling:
             parameters = {
                 "tenants": [tenant for tenant, _ in lanes],
                 "keys": [key for _, key in lanes],
-                "chunk": CHUNK,
+                "chunk": chunk_for(len(lanes)),
             }
             await connection.execute(self._statements["release_keys"], parameters)
 
@@ -186,6 +186,14 @@ class Settling:
     ) -> list[Any]:
         cursor = await connection.execute(self._statements[statement], parameters)
         return await cursor.fetchall()
+
+
+def _first_refused(events: Iterable[OutboxEvent]) -> list[OutboxEvent]:
+    """Choose the event that blocks each key: no statement may change a row twice."""
+    first: dict[Lane, OutboxEvent] = {}
+    for event in events:
+        first.setdefault(_key(event), event)
+    return list(first.values())
 
 
 def _first_waiting(events: Iterable[OutboxEvent]) -> list[tuple[OutboxEvent, int, str | None]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 from uuid import UUID
@@ -123,13 +123,17 @@ class PostgresStore:
         """Name the topics that keys wait for."""
         return await self._waiting.topics()
 
-    async def release_topic(self, topic: str, keys: int, but: Collection[str] = ()) -> int:
+    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
         """Let go of keys that wait for a topic."""
-        return await self._settles.release_topic(topic, keys, but)
+        return await self._settles.release_topic(topic, keys, apart)
 
     async def controls(self) -> Sequence[Control]:
         """Read what operators asked for."""
         return await self._waiting.controls()
+
+    async def log_readers(self) -> Sequence[str]:
+        """Name the read models that follow the outbox's log."""
+        return await self._waiting.log_readers()
 
     @asynccontextmanager
     async def wake_ups(self) -> AsyncIterator[AsyncIterator[None]]:

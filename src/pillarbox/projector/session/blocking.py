@@ -1,6 +1,6 @@
 """Blocked keys: block them, set their events aside, let them go on."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
     Select,
     Table,
     Text,
@@ -19,7 +20,7 @@ from sqlalchemy import (
     update,
 )
 
-from pillarbox.outbox.release import CHUNK, troubled
+from pillarbox.outbox.release import chunk_for, troubled
 from pillarbox.projector.session.tables import Tables, is_among, listed, unsettled, upsert
 from pillarbox.projector.store import Lane, OutboxEvent
 from pillarbox.schema.types import TransactionId
@@ -35,24 +36,26 @@ class Blocking:
         self, connection: Connection, event: OutboxEvent, seq: int, topic: str | None, now: datetime
     ) -> None:
         """Block a key behind an event, or until a topic can be had."""
-        event_id = UUID(event.event_id)
-        state = {"event_id": event_id, "seq": seq, "topic": topic, "blocked_at": now}
+        blocker = UUID(event.event_id)
+        state = {"event_id": blocker, "seq": seq, "topic": topic, "blocked_at": now}
         place = dict(zip(("tenant_id", "key"), key_of(event), strict=True))
         connection.execute(
             upsert(connection, self._tables.blocked)
             .values(**place, **state)
             .on_conflict_do_update(
-                index_elements=list(place), set_=state, where=~self._needed_by_another(event_id)
+                index_elements=list(place), set_=state, where=~self._needed_by_another(event)
             )
         )
 
-    def _needed_by_another(self, event_id: UUID) -> ColumnElement[bool]:
-        """Hold for keys that another event blocks: one that was retried does not hide it."""
+    def _needed_by_another(self, event: OutboxEvent) -> ColumnElement[bool]:
+        """Hold if another event blocks the key: one that was retried does not hide it."""
         outbox, blocked = self._tables.outbox, self._tables.blocked
         return exists().where(
+            # An upsert has no row to correlate with: without this, any key would do.
+            _of_lane(blocked, key_of(event)),
             outbox.c.tenant_id == blocked.c.tenant_id,
             outbox.c.id == blocked.c.event_id,
-            outbox.c.id != event_id,
+            outbox.c.id != UUID(event.event_id),
             troubled(outbox),
         )
 
@@ -76,26 +79,40 @@ class Blocking:
         """Let the keys go on that these events block; another event may block one by now."""
         blocking = {key_of(event): UUID(event.event_id) for event in events}
         locked = self._blocked(connection, blocking).with_for_update()
-        for row in connection.execute(locked).all():
-            lane = row.tenant_id, row.key
-            if row.event_id == blocking[lane]:
-                self._release(connection, lane)
+        self._release(
+            connection,
+            [
+                (row.tenant_id, row.key)
+                for row in connection.execute(locked).all()
+                if row.event_id == blocking[row.tenant_id, row.key]
+            ],
+        )
 
     def release_topic(
-        self, connection: Connection, topic: str, keys: int, but: Collection[str]
+        self, connection: Connection, topic: str, keys: int, apart: Mapping[str, int]
     ) -> int:
-        """Let keys go on that wait for a topic; return how many."""
+        """Let keys go on that wait for a topic, of some tenants not more than told; return how many."""
+        tenant = self._tables.blocked.c.tenant_id
+        found = self._waiting(connection, topic, tenant.not_in(apart), keys)
+        for tenant_id, room in apart.items():
+            found += self._waiting(connection, topic, tenant == tenant_id, min(room, keys))
+        lanes = [(row.tenant_id, row.key) for row in sorted(found, key=_blocked_since)[:keys]]
+        self._release(connection, lanes)
+        return len(lanes)
+
+    def _waiting(
+        self, connection: Connection, topic: str, whose: ColumnElement[bool], most: int
+    ) -> list[Row[Any]]:
+        """Lock keys that wait for a topic, passing over those that another holds."""
         blocked = self._tables.blocked.c
         query = (
-            select(blocked.tenant_id, blocked.key)
-            .where(blocked.topic == topic, blocked.tenant_id.not_in(but))
-            .limit(keys)
+            select(blocked.tenant_id, blocked.key, blocked.blocked_at)
+            .where(blocked.topic == topic, whose)
+            .order_by(blocked.blocked_at)
+            .limit(most)
             .with_for_update(skip_locked=True)
         )
-        lanes = [(tenant_id, key) for tenant_id, key in connection.execute(query)]
-        for lane in lanes:
-            self._release(connection, lane)
-        return len(lanes)
+        return list(connection.execute(query)) if most else []
 
     def _limits(self, connection: Connection, lanes: Collection[Lane]) -> dict[Lane, int]:
         """Return up to which number events of blocked keys may pass; a release waits from now on."""
@@ -119,12 +136,17 @@ class Blocking:
             .order_by(blocked.tenant_id, blocked.key)
         )
 
-    def _release(self, connection: Connection, lane: Lane) -> None:
-        """Bring back the next rows of a locked key, in order; forget a key that has none."""
+    def _release(self, connection: Connection, lanes: Collection[Lane]) -> None:
+        """Bring back the next rows of locked keys, in order; forget keys that have none."""
+        chunk = chunk_for(len(lanes))
+        for lane in lanes:
+            self._release_one(connection, lane, chunk)
+
+    def _release_one(self, connection: Connection, lane: Lane, chunk: int) -> None:
         outbox, blocked = self._tables.outbox, self._tables.blocked
         key = _of_lane(blocked, lane)
         behind = and_(_of_lane(outbox, lane), outbox.c.set_aside == "key")
-        last = connection.execute(_end_of_chunk(outbox, behind)).first()
+        last = connection.execute(_end_of_chunk(outbox, behind, chunk)).first()
         if last is None:
             connection.execute(delete(blocked).where(key))
             return
@@ -147,8 +169,14 @@ def _of_lane(table: Table, lane: Lane) -> ColumnElement[bool]:
     return and_(table.c.tenant_id == lane[0], table.c.key == lane[1])
 
 
-def _end_of_chunk(outbox: Table, behind: ColumnElement[bool]) -> Select[Any]:
+def _blocked_since(row: Row[Any]) -> datetime:
+    """Give the time by which keys that wait are let go: the longest first."""
+    since: datetime = row.blocked_at
+    return since
+
+
+def _end_of_chunk(outbox: Table, behind: ColumnElement[bool], chunk: int) -> Select[Any]:
     """Choose the last of the next rows behind a key."""
-    chunk = select(outbox.c.id, outbox.c.seq).where(behind).order_by(outbox.c.seq).limit(CHUNK)
-    rows = chunk.subquery()
+    next_rows = select(outbox.c.id, outbox.c.seq).where(behind).order_by(outbox.c.seq).limit(chunk)
+    rows = next_rows.subquery()
     return select(rows.c.id, rows.c.seq).order_by(rows.c.seq.desc()).limit(1)

@@ -78,13 +78,14 @@ class Claims:
         if not plan.pairs:
             return _NOTHING
         now = time_of(connection)
-        rows = connection.execute(self._rows(connection, plan)).all()
+        found = connection.execute(self._rows(connection, plan)).all()
+        rows = _within(found, request.quotas) if request.quotas else found
         if not rows:
             return _NOTHING
         events = [self._event(row, now) for row in rows]
         self._record(connection, request, events)
         self._read += [event.seq for event in events]
-        more = not plan.all_of_them or _filled(rows, plan.quota) or rows[0].found > len(rows)
+        more = not plan.all_of_them or _filled(found, plan.quota) or found[0].found > len(rows)
         return Claimed(events, more=more)
 
     def forget(self, shards: Iterable[int]) -> None:
@@ -231,12 +232,12 @@ class Claims:
 
     def _event(self, row: Row[Any], now: datetime) -> OutboxEvent:
         blocked = row.blocked_seq is not None and row.seq > row.blocked_seq
-        expired = row.expires_at is not None and row.expires_at <= now
+        expires = None if row.expires_at is None else (row.expires_at - now).total_seconds()
         age = (now - row.created_at).total_seconds()
         return event_of(
             (
                 row.seq, row.shard, row.tenant_id, row.turn, row.key, row.topic, str(row.id),
-                row.retry_count, blocked, row.blocked_by == row.id, expired, age,
+                row.retry_count, blocked, row.blocked_by == row.id, expires, age,
                 row.event_type, row.aggregate_type, row.aggregate_id, row.aggregate_version,
                 row.event_number, row.routing_key, row.schema_id, row.schema_version,
                 row.occurred_at, row.event_metadata.encode(), row.content_type,
@@ -265,6 +266,17 @@ def _size(connection: Connection, row: FromClause) -> ColumnElement[int]:
     else:
         sizes = [func.length(cast(row.c.payload, LargeBinary)), func.length(row.c.payload_bytes)]
     return func.coalesce(*sizes, 0)
+
+
+def _within(rows: Iterable[Row[Any]], most: Mapping[str, int]) -> list[Row[Any]]:
+    """Leave out the last rows of tenants that may not give so many; they are read again."""
+    given: Counter[str] = Counter()
+    taken = []
+    for row in rows:
+        given[row.tenant_id] += 1
+        if given[row.tenant_id] <= most.get(row.tenant_id, given[row.tenant_id]):
+            taken.append(row)
+    return taken
 
 
 def _filled(rows: Sequence[Row[Any]], quota: int) -> bool:

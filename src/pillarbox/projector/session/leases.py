@@ -6,11 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Integer, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, delete, func, or_, select, update
 
-from pillarbox.errors import ScopeOverlaps
 from pillarbox.projector.assignment import moves
-from pillarbox.projector.scope import Scope, read_scope
+from pillarbox.projector.scope import Neighbour, Scope, check_apart
 from pillarbox.projector.session.settling import Settling
 from pillarbox.projector.session.tables import Tables, listed, upsert
 from pillarbox.projector.session.transactions import time_of
@@ -32,24 +31,20 @@ class Leases:
 
     def join(self, connection: Connection, member: Member) -> None:
         """Become a member, unless another one serves some of the same tenants differently."""
-        if connection.dialect.name == "postgresql":
-            connection.execute(select(func.pg_advisory_xact_lock(_JOINING)))
-        now, rows = time_of(connection), self.tables.member.c
-        for other in connection.execute(
-            select(self.tables.member).where(rows.seen_at > now - self.lease)
-        ):
-            scope = read_scope(other.scope)
-            if scope != self.scope and scope.overlaps(self.scope):
-                where = f"{other.host}, process {other.process_id}"
-                raise ScopeOverlaps(str(self.scope), str(scope), where)
         self.member = member
-        self._enter(connection, now)
+        self._enter(connection)
 
     def keep(self, connection: Connection) -> Ownership:
         """Renew leases, and take or name for hand-over what the share asks for."""
         now = time_of(connection)
-        self._show(connection, now)
         epochs = self._renew(connection, now)
+        if epochs:
+            # Our last renewal may have been committed after another one had judged and joined.
+            self._check_apart(connection, self._seen_lately(now))
+            self._show(connection, now)
+        else:
+            # No lease of ours has held: others may have taken us for dead, and joined.
+            self._enter(connection)
         move = moves(self._me, self._living(connection, now), epochs, self.tables.shards)
         if not move.take:
             return Ownership(epochs, move.hand_over)
@@ -93,18 +88,39 @@ class Leases:
             )
         )
         connection.execute(delete(end).where(ended))
-        connection.execute(delete(member).where(member.c.seen_at < now - 10 * self.lease))
+        gone = (member.c.seen_at < now - 10 * self.lease) & ~self._holds_a_lease(now)
+        connection.execute(delete(member).where(gone))
 
     @property
     def _me(self) -> UUID:
         assert self.member is not None, "join comes first"  # noqa: S101 - a slip of ours
         return self.member.member_id
 
-    def _enter(self, connection: Connection, now: datetime) -> None:
-        """Write the member's row and the leases that its scope lacks."""
+    def _enter(self, connection: Connection) -> None:
+        """Show signs of life as one whom nobody took into account so far."""
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_JOINING)))
+        now = time_of(connection)
+        self._check_apart(connection, or_(self._seen_lately(now), self._holds_a_lease(now)))
         lacking = [{"scope": self.scope.name, "shard": n} for n in range(self.tables.shards)]
         connection.execute(upsert(connection, self.tables.lease).on_conflict_do_nothing(), lacking)
         self._show(connection, now)
+
+    def _check_apart(self, connection: Connection, lives: ColumnElement[bool]) -> None:
+        rows = self.tables.member.c
+        query = select(rows.scope, rows.host, rows.process_id).where(
+            lives, rows.member_id != self._me
+        )
+        check_apart(self.scope, (Neighbour(*row) for row in connection.execute(query)))
+
+    def _seen_lately(self, now: datetime) -> ColumnElement[bool]:
+        return self.tables.member.c.seen_at > now - self.lease
+
+    def _holds_a_lease(self, now: datetime) -> ColumnElement[bool]:
+        """Hold for members whose leases have not expired; they may be longer than ours."""
+        lease = self.tables.lease.c
+        held = select(lease.member_id).where(lease.expires_at > now, lease.member_id.is_not(None))
+        return self.tables.member.c.member_id.in_(held)
 
     def _show(self, connection: Connection, now: datetime) -> None:
         """Show signs of life, also after the others have tidied us away."""
@@ -127,7 +143,7 @@ class Leases:
         rows = self.tables.member.c
         query = select(rows.member_id).where(
             rows.scope == str(self.scope),
-            or_(rows.seen_at > now - self.lease, rows.member_id == self._me),
+            or_(self._seen_lately(now), rows.member_id == self._me),
         )
         return connection.execute(query).scalars().all()
 

@@ -69,7 +69,7 @@ class Settling:
         """Write what is more than sent; return the events that were to be set aside and were not."""
         for event in settlement.counted:
             self._write(connection, event, retry_count=event.attempts + 1)
-        for event, why in (*settlement.failed, *settlement.dead):
+        for event, why in settlement.refused:
             if self._fail(connection, event, why, now) and self._blocks(event, why):
                 self.blocking.block(connection, event, event.seq, None, now)
         for event in _first_waiting(settlement.waiting):

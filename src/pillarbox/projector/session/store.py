@@ -1,7 +1,7 @@
 """The store through a session factory: portable, one call after the other, no connection of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Self
@@ -116,15 +116,19 @@ class SessionStore:
         """Name the topics that keys wait for."""
         return await self._transactions.read(self._waiting.topics)
 
-    async def release_topic(self, topic: str, keys: int, but: Collection[str] = ()) -> int:
+    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
         """Let go of keys that wait for a topic."""
         return await self._transactions.write(
-            lambda connection: self._blocking.release_topic(connection, topic, keys, but)
+            lambda connection: self._blocking.release_topic(connection, topic, keys, apart)
         )
 
     async def controls(self) -> Sequence[Control]:
         """Read what operators asked for."""
         return await self._transactions.read(self._waiting.controls)
+
+    async def log_readers(self) -> Sequence[str]:
+        """Name the read models that follow the outbox's log."""
+        return await self._transactions.read(self._waiting.log_readers)
 
     @asynccontextmanager
     async def wake_ups(self) -> AsyncIterator[AsyncIterator[None]]:

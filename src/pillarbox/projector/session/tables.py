@@ -67,6 +67,11 @@ class Tables:
         return table_in(shared.outbox_claim_end, self.schema)
 
     @property
+    def readmodel(self) -> Table:
+        """The read models."""
+        return table_in(shared.readmodel, self.schema)
+
+    @property
     def control(self) -> Table:
         """What operators asked for."""
         return table_in(shared.outbox_control, self.schema)

@@ -20,6 +20,11 @@ from pillarbox.schema.types import UtcTime
 T = TypeVar("T")
 # What a transaction wrote must be there after a crash, whatever its session says.
 _DURABLE: Final = text("SELECT set_config('synchronous_commit', 'on', true)")
+# A process that freezes inside it must not hold its locks for ever: the server ends the session.
+_DURABLE_AND_BOUNDED: Final = text(
+    "SELECT set_config('synchronous_commit', 'on', true), "
+    "set_config('idle_in_transaction_session_timeout', :idle, true)"
+)
 
 
 class DatabaseTime(FunctionElement[datetime]):
@@ -67,8 +72,8 @@ class Transactions:
         self._factory, self._lease, self._limit = factory, lease, limit
         self._alone = asyncio.Lock()
         # A fence must see what was committed while it waited; a bound connection is as it is.
-        committed = engine is not None and engine.dialect.name == "postgresql"
-        self._options = {"isolation_level": "READ COMMITTED"} if committed else {}
+        self._is_own = engine is not None and engine.dialect.name == "postgresql"
+        self._options = {"isolation_level": "READ COMMITTED"} if self._is_own else {}
 
     async def read(self, body: Callable[[Connection], T]) -> T:
         """Run a body that only reads."""
@@ -78,8 +83,10 @@ class Transactions:
         """Run a body that writes, and commit it durably; an exception rolls it back."""
 
         def prepared(connection: Connection) -> T:
-            if connection.dialect.name == "postgresql":
-                connection.execute(_DURABLE)
+            if self._is_own:
+                connection.execute(_DURABLE_AND_BOUNDED, {"idle": str(round(self._limit * 1_000))})
+            elif connection.dialect.name == "postgresql":
+                connection.execute(_DURABLE)  # the transaction is a test's, and may rest
             else:
                 # SQLite does not wait when a reader turns writer: take the write lock first.
                 connection.execute(update(self._lease).where(false()).values(epoch=0))

@@ -73,6 +73,8 @@ inbox_parked = Table(
     Column("error_message", Text),
     Column("position", Text),
     Column("headers", StoredJson, nullable=False, server_default="{}"),
+    # What came otherwise than the columns say: else a message that is redriven would be another.
+    Column("original", StoredJson(none_as_null=True)),
     Column("content_type", String(255)),
     Column("body", LargeBinary),
     CheckConstraint("state IN ('waiting', 'parked')", name="ck_inbox_parked_state"),

@@ -171,7 +171,7 @@ outbox_blocked_key = Table(
     Column("blocked_at", UtcTime, nullable=False, server_default=func.now()),
     # The key waits for this topic: paused, or not to be had.
     Column("topic", String(249)),
-    partial("ix_outbox_blocked_key_topic", "topic", where="topic IS NOT NULL"),
+    partial("ix_outbox_blocked_key_topic", "topic", "blocked_at", where="topic IS NOT NULL"),
 )
 
 outbox_control = Table(

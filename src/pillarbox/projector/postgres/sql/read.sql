@@ -39,7 +39,7 @@ WITH feed AS MATERIALIZED (
 )@{claim}
 SELECT
     NULL::bigint, NULL::integer, pg_current_snapshot()::text, NULL::integer,
-    current_setting(%(marker)s, true), NULL::text, NULL::text, @{claimed}, NULL::boolean, fits, small,
+    current_setting(%(marker)s, true), NULL::text, NULL::text, @{claimed}, fits, small, NULL::float8,
     NULL::float8, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::integer, NULL::text,
     NULL::text, NULL::integer, NULL::timestamptz, NULL::json, NULL::text, NULL::json, NULL::bytea,
     NULL::boolean
@@ -47,7 +47,8 @@ FROM header, batch
 UNION ALL
 SELECT
     s.seq, s.shard_hash & @{mask}, s.tenant_id, s.turn, s.key, s.topic, s.id::text,
-    s.retry_count, s.seq > b.seq, b.event_id = s.id, s.expires_at <= now(),
+    s.retry_count, s.seq > b.seq, b.event_id = s.id,
+    CASE WHEN isfinite(s.expires_at) THEN date_part('epoch', s.expires_at - now()) END,
     date_part('epoch', now() - s.created_at), s.event_type, s.aggregate_type,
     s.aggregate_id, s.aggregate_version, s.event_number, s.routing_key, s.schema_id,
     s.schema_version, s.occurred_at, s.event_metadata, s.content_type,

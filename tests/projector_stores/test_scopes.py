@@ -1,0 +1,152 @@
+"""Who may work beside whom: members that serve some of the same tenants, whatever the store."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import delete, update
+
+from pillarbox.errors import ScopeOverlaps
+from pillarbox.projector.postgres.connecting import connect_to
+from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.scope import ALL, Scope
+from pillarbox.schema.tables import outbox_lease, outbox_member
+from tests.projector_stores.rig import Rig
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ALL, Scope(tenants=("acme",))),
+        (Scope(tenants=("acme", "brown")), Scope(tenants=("acme",))),
+        (Scope(bucket=0, buckets=2), Scope(bucket=0, buckets=4)),
+        (Scope(bucket=0, buckets=2), ALL),
+    ],
+)
+async def test_a_scope_that_overlaps_a_living_one_is_refused(
+    rig: Rig, one: Scope, other: Scope
+) -> None:
+    await rig.join(one)
+
+    with pytest.raises(ScopeOverlaps):
+        await rig.join(other)
+
+
+async def test_of_two_overlapping_scopes_that_join_together_one_is_refused(rig: Rig) -> None:
+    joining = [rig.join(scope) for scope in (ALL, Scope(tenants=("acme",)))]
+
+    results = await asyncio.gather(*joining, return_exceptions=True)
+
+    assert sum(isinstance(result, ScopeOverlaps) for result in results) == 1
+    assert len(await rig.all(outbox_member)) == 1
+
+
+async def test_scopes_that_are_equal_or_apart_live_together(rig: Rig) -> None:
+    await rig.join(Scope(tenants=("acme",)))
+    await rig.join(Scope(tenants=("acme",)))
+    await rig.join(Scope(tenants=("brown",)))
+
+    assert len(await rig.all(outbox_member)) == 3
+
+
+async def test_the_scope_of_a_dead_member_is_in_nobodys_way(rig: Rig) -> None:
+    dead = await rig.join(Scope(tenants=("acme",)))
+    await rig.expire(dead)
+
+    owner = await rig.owner()
+
+    assert len(owner.epochs) == 64
+
+
+async def test_a_member_that_was_away_does_not_come_back_beside_one_that_overlaps(rig: Rig) -> None:
+    away = await rig.owner()
+    await rig.expire(away)
+    joined = await rig.owner(Scope(tenants=("acme",)))
+
+    with pytest.raises(ScopeOverlaps, match="tenants:acme"):
+        await away.keep()
+
+    await joined.keep()
+    assert len(joined.epochs) == 64
+    held = [row for row in await rig.all(outbox_lease) if row["expires_at"] > datetime.now(UTC)]
+    assert {row["scope"] for row in held} == {"tenants:acme"}
+
+
+async def test_a_member_whose_leases_hold_is_not_taken_for_dead_by_one_with_a_shorter_lease(
+    rig: Rig,
+) -> None:
+    slow = await rig.owner(lease=60.0)
+    await rig.run(update(outbox_member).values(seen_at=datetime.now(UTC) - timedelta(seconds=20)))
+
+    with pytest.raises(ScopeOverlaps, match="serves all"):
+        await rig.join(Scope(tenants=("acme",)), lease=1.0)
+
+    await slow.keep()
+    assert len(slow.epochs) == 64
+
+
+async def test_a_member_whose_leases_hold_is_not_tidied_away(rig: Rig) -> None:
+    slow = await rig.owner(Scope(tenants=("acme",)), lease=60.0)
+    await rig.run(update(outbox_member).values(seen_at=datetime.now(UTC) - timedelta(seconds=20)))
+
+    await rig.owner(Scope(tenants=("brown",)), lease=1.0)
+
+    assert slow.member_id in {row["member_id"] for row in await rig.all(outbox_member)}
+
+
+async def test_of_two_overlapping_members_that_missed_each_other_one_stops_when_it_renews(
+    rig: Rig,
+) -> None:
+    """A renewal that began before the lease expired may be committed after another has joined."""
+    first = await rig.owner()
+    held = await rig.all(outbox_lease)
+    await rig.expire(first)
+    second = await rig.owner(Scope(tenants=("acme",)))
+    await rig.run(
+        update(outbox_lease)
+        .where(outbox_lease.c.scope == "all")
+        .values(expires_at=held[0]["expires_at"])
+    )
+
+    with pytest.raises(ScopeOverlaps, match="tenants:acme"):
+        await first.keep()
+
+    await first.store.leave()
+    await second.keep()
+    assert len(second.epochs) == 64
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+async def test_one_that_freezes_while_it_joins_keeps_no_other_from_joining(rig: Rig) -> None:
+    statements = Statements(schema=None, shards=64, scope=ALL, by_row=False)
+    frozen = await connect_to(rig.database.url)()
+    await frozen.execute("BEGIN")
+    await frozen.execute(statements["lock_joining"], {"idle": "100"})
+
+    await rig.join(lease=15.0)
+
+    assert len(await rig.all(outbox_member)) == 1
+    await frozen.close()
+
+
+async def test_a_member_without_leases_shows_signs_of_life(rig: Rig) -> None:
+    await rig.owner()
+    second = await rig.owner()
+    own = outbox_member.c.member_id == second.member_id
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    await rig.run(update(outbox_member).where(own).values(seen_at=before))
+
+    await second.keep()
+
+    seen = {row["member_id"]: row["seen_at"] for row in await rig.all(outbox_member)}
+    assert seen[second.member_id] > before
+
+
+async def test_a_member_that_was_tidied_away_comes_back(rig: Rig) -> None:
+    owner = await rig.owner()
+    await rig.run(delete(outbox_member))
+
+    await owner.keep()
+
+    assert [row["member_id"] for row in await rig.all(outbox_member)] == [owner.member_id]
+    assert len(owner.epochs) == 64
