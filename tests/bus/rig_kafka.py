@@ -1,7 +1,7 @@
 """Kafka, read by a consumer of its own client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,12 +18,12 @@ from pillarbox.testing import Binding, Line
 from tests.bus.rig import LIMIT, ProxyLine, Stored, nobody
 from tests.support.brokers import LinedKafka
 from tests.support.faultproxy import FaultProxy
+from tests.support.kafka_admin import TRY_SECONDS, make_topic, tell
 from tests.support.waiting import until
 
 # Between a request of many messages, which the client fills up to a megabyte, and the refused one.
 TOPIC_LIMIT = 1_200_000
 TOO_LARGE = b"x" * 1_500_000
-ADMIN_SECONDS = 20
 
 _admin: Any = untyped_admin
 
@@ -52,7 +52,10 @@ class KafkaRig:
             await bus.close()
 
     async def refuse(self, message: MessageEnvelope) -> MessageEnvelope:
-        await asyncio.to_thread(self._make_limited, message.topic)
+        config = {"max.message.bytes": str(TOPIC_LIMIT)}
+        await asyncio.to_thread(
+            make_topic, self.server.bootstrap, message.topic or "", partitions=3, config=config
+        )
         return message._replace(data=TOO_LARGE)
 
     async def set_limit(self, topic: str, size: int) -> None:
@@ -63,9 +66,9 @@ class KafkaRig:
         change = _admin.ConfigResource(
             _admin.ResourceType.TOPIC, topic, incremental_configs=[value]
         )
-        client = self._admin_client()
-        answer = client.incremental_alter_configs([change])[change]
-        await asyncio.to_thread(answer.result, ADMIN_SECONDS)
+        await self._tell(
+            lambda client: client.incremental_alter_configs([change])[change].result(TRY_SECONDS)
+        )
 
     async def forbid(self, topic: str) -> None:
         await self._change_rights("create_acls", _denied(_admin.AclBinding, topic))
@@ -102,28 +105,26 @@ class KafkaRig:
             consumer.close()
 
     async def _change_rights(self, how: str, rule: Any) -> None:
-        client = self._admin_client()
-        for answer in getattr(client, how)([rule]).values():
-            await asyncio.to_thread(answer.result, ADMIN_SECONDS)
+        def change(client: Any) -> None:
+            for answer in getattr(client, how)([rule]).values():
+                answer.result(TRY_SECONDS)
+
+        await self._tell(change)
 
     async def _until_denied(self, topic: str, *, denied: bool) -> None:
         """Wait until the node heeds a change, which comes to it a moment later."""
-        client, rule = self._admin_client(), _denied(_admin.AclBindingFilter, topic)
+        rule = _denied(_admin.AclBindingFilter, topic)
+
+        def found(client: Any) -> bool:
+            return bool(client.describe_acls(rule).result(TRY_SECONDS))
 
         async def heeded() -> bool:
-            answer = client.describe_acls(rule)
-            return bool(await asyncio.to_thread(answer.result, ADMIN_SECONDS)) is denied
+            return await self._tell(found) is denied
 
-        await until(heeded, "the right is changed")
+        await until(heeded, "the right is changed", 60)
 
-    def _make_limited(self, topic: str | None) -> None:
-        new = _admin.NewTopic(topic, 3, 1, config={"max.message.bytes": str(TOPIC_LIMIT)})
-        # Held by its name until the answer: a client that nobody holds ends.
-        client = self._admin_client()
-        client.create_topics([new])[topic].result(ADMIN_SECONDS)
-
-    def _admin_client(self) -> Any:
-        return _admin.AdminClient({"bootstrap.servers": self.server.bootstrap})
+    async def _tell(self, ask: Callable[[Any], Any]) -> Any:
+        return await asyncio.to_thread(tell, self.server.bootstrap, ask)
 
 
 def _denied(kind: Any, topic: str) -> Any:
@@ -140,12 +141,13 @@ def _denied(kind: Any, topic: str) -> Any:
 
 
 def _until_end(consumer: Any, partitions: int) -> Iterator[Any]:
-    while partitions:
+    ended: set[int] = set()  # the client may tell the end of one partition twice
+    while len(ended) < partitions:
         message = consumer.poll(20)
         assert message is not None, "Kafka gives no messages"
         if message.error():
             assert message.error().name() == "_PARTITION_EOF", message.error()
-            partitions -= 1
+            ended.add(message.partition())
         else:
             yield message
 

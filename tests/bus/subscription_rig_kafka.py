@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import admin as untyped_admin
 
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.subscription import Subscription, SubscriptionRequest
@@ -16,11 +15,10 @@ from pillarbox.servers import Kafka
 from pillarbox.testing import RawMessage
 from tests.bus.rig import nobody
 from tests.bus.subscription_rig import publish_all
+from tests.support.kafka_admin import TRY_SECONDS, tell
 
 # The shortest that brokers allow; the poll interval may not be shorter.
 SESSION = timedelta(seconds=6)
-
-_admin: Any = untyped_admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,14 @@ class KafkaSubscriptionRig:
         assert producer.flush(20) == 0
 
     def _rewind(self, request: SubscriptionRequest) -> None:
-        client: Any = _admin.AdminClient({"bootstrap.servers": self.server.bootstrap})
         [topic] = request.topics
-        found = client.list_topics(topic, 20).topics[topic].partitions
-        begin = [confluent_kafka.TopicPartition(topic, number, 0) for number in found]
         group: Any = confluent_kafka
-        wanted = group.ConsumerGroupTopicPartitions(request.consumer, begin)
-        client.alter_consumer_group_offsets([wanted])[request.consumer].result(20)
+
+        def set_back(client: Any) -> None:
+            found = client.list_topics(topic, TRY_SECONDS).topics[topic].partitions
+            begin = [confluent_kafka.TopicPartition(topic, number, 0) for number in found]
+            wanted = group.ConsumerGroupTopicPartitions(request.consumer, begin)
+            answers = client.alter_consumer_group_offsets([wanted])
+            answers[request.consumer].result(TRY_SECONDS)
+
+        tell(self.server.bootstrap, set_back)

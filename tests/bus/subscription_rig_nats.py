@@ -28,6 +28,7 @@ class NatsSubscriptionRig:
     server: Nats
     partitions: int | None = PARTITIONS
     name: str = "nats"
+    ack_wait: timedelta = ACK_WAIT
 
     def subscription(self, request: SubscriptionRequest) -> Subscription:
         return self._bus().subscribe(request)
@@ -66,7 +67,7 @@ class NatsSubscriptionRig:
             await client.close()
 
     def hurried(self, request: SubscriptionRequest) -> tuple[Subscription, timedelta]:
-        return self.subscription(request), ACK_WAIT
+        return self.subscription(request), self.ack_wait
 
     @asynccontextmanager
     async def behind_a_line(
@@ -83,4 +84,4 @@ class NatsSubscriptionRig:
 
     def _bus(self, address: str | None = None) -> NatsMessageBus:
         url = address or self.server.url
-        return NatsMessageBus(url, partitions=self.partitions, ack_wait=ACK_WAIT)
+        return NatsMessageBus(url, partitions=self.partitions, ack_wait=self.ack_wait)

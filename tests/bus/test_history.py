@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import nats
-from confluent_kafka import TopicPartition, admin
+from confluent_kafka import TopicPartition
 from redis.asyncio import Redis as Client
 
 from pillarbox.bus.kafka import KafkaMessageBus
@@ -20,6 +20,7 @@ from pillarbox.bus.subscription import RememberingBus
 from pillarbox.servers import Nats, Redis
 from pillarbox.testing import message, new_topic
 from tests.support.brokers import LinedKafka, LinedPulsar
+from tests.support.kafka_admin import TRY_SECONDS, make_topic, tell
 from tests.support.waiting import until
 
 LIMIT = 20
@@ -41,12 +42,14 @@ async def test_kafka_names_the_oldest_offset_and_topics_that_are_compacted(
     bus = KafkaMessageBus(kafka_server.bootstrap, partitions=1)
     topic, compacted = await published(bus), new_topic()
     whole = await bus.forgotten([topic])
-    untyped: Any = admin
-    client = untyped.AdminClient({"bootstrap.servers": kafka_server.bootstrap})
     cut = TopicPartition(topic, 0, 2)
-    await asyncio.to_thread(client.delete_records([cut])[cut].result, LIMIT)
-    new = untyped.NewTopic(compacted, 1, 1, config={"cleanup.policy": "compact"})
-    await asyncio.to_thread(client.create_topics([new])[compacted].result, LIMIT)
+
+    def cut_off(client: Any) -> None:
+        client.delete_records([cut])[cut].result(TRY_SECONDS)
+
+    await asyncio.to_thread(tell, kafka_server.bootstrap, cut_off)
+    config = {"cleanup.policy": "compact"}
+    await asyncio.to_thread(make_topic, kafka_server.bootstrap, compacted, config=config)
 
     said = await bus.forgotten([topic, compacted])
     await bus.close()

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import admin
 
 from pillarbox.bus.handover import CLOSED
 from pillarbox.bus.kafka import KafkaMessageBus
@@ -19,6 +18,7 @@ from pillarbox.errors import InvalidConfig, InvalidTopic
 from tests.bus.rig import ids, message, new_topic, nobody
 from tests.bus.rig_kafka import KafkaRig
 from tests.support.brokers import LinedKafka
+from tests.support.kafka_admin import make_topic
 
 TOO_LARGE = b"x" * 5_000
 
@@ -34,10 +34,8 @@ async def bus(kafka_server: LinedKafka) -> AsyncIterator[MessageBus]:
 async def small_topic(kafka_server: LinedKafka) -> str:
     """Make a topic that refuses messages over 2,000 bytes, which the client lets pass."""
     topic = new_topic()
-    untyped: Any = admin
-    client = untyped.AdminClient({"bootstrap.servers": kafka_server.bootstrap})
-    new = untyped.NewTopic(topic, 3, 1, config={"max.message.bytes": "2000"})
-    await asyncio.to_thread(client.create_topics([new])[topic].result, 20)
+    config = {"max.message.bytes": "2000"}
+    await asyncio.to_thread(make_topic, kafka_server.bootstrap, topic, partitions=3, config=config)
     return topic
 
 
@@ -57,7 +55,10 @@ async def test_settings_that_the_broker_does_not_tell_in_time_are_not_judged(
         said = await bus.start()
     finally:
         kafka_server.thaw()
-        await bus.close()
+        try:  # before all else, for the tests to come: it serves again
+            await asyncio.to_thread(make_topic, kafka_server.bootstrap, new_topic())
+        finally:
+            await bus.close()
 
     assert any("copies are kept" in words for words in said)
     assert not any(small_topic in words and "message" in words for words in said)

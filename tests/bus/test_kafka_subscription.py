@@ -5,11 +5,11 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka import admin as untyped_admin
+from confluent_kafka import Message, Producer, TopicPartition
 
 from pillarbox.bus.kafka import KafkaMessageBus
 from pillarbox.bus.kafka.login import Login
@@ -22,11 +22,10 @@ from pillarbox.servers import Kafka
 from pillarbox.testing import message
 from pillarbox.testing.subscription.case import PATIENCE, Group, Member, new_request, numbers
 from tests.bus.subscription_rig_kafka import SESSION, KafkaSubscriptionRig
+from tests.support.kafka_admin import make_topic
 from tests.support.waiting import until
 
 MILLISECONDS = int(SESSION.total_seconds() * 1000)
-
-_admin: Any = untyped_admin
 
 
 @pytest.fixture
@@ -61,10 +60,8 @@ def poller_of(member: Member) -> Poller:
 
 
 async def set_topic(server: Kafka, topic: str, **config: str) -> None:
-    client = _admin.AdminClient({"bootstrap.servers": server.bootstrap})
     named = {name.replace("_", "."): value for name, value in config.items()}
-    new = _admin.NewTopic(topic, 1, 1, config=named)
-    client.create_topics([new])[topic].result(20)
+    await asyncio.to_thread(make_topic, server.bootstrap, topic, config=named)
 
 
 async def test_a_zombie_is_told_that_its_partitions_are_gone_and_commits_nothing(
@@ -325,4 +322,34 @@ async def test_a_partition_that_was_halted_stays_so_when_there_is_room_again(
     poller._run_errands()
 
     assert halted == {1}
+    assert client.paused == set()
+
+
+class LateClient(HeldClient):
+    """A client to which a message comes at the very moment at which its member is stopped."""
+
+    def __init__(self, poller: Poller) -> None:
+        super().__init__(poller._room)
+        self._poller, self._loop, self.asked = poller, asyncio.get_running_loop(), 0
+
+    def poll(self, _: float) -> Any:
+        self.asked += 1
+        assert self.asked == 1, "it is asked again after the stop"
+        asyncio.run_coroutine_threadsafe(self._poller.stop(0), self._loop).result()
+        return Message("orders", 0, 7, b"late")
+
+
+async def test_a_message_that_comes_while_a_full_member_is_stopped_does_not_hold_it_up(
+    kafka_server: Kafka,
+) -> None:
+    """It took away the room that the stop had made, and nobody was left to make more."""
+    settings = {"bootstrap.servers": kafka_server.bootstrap, "group.id": "late"}
+    told: Any = SimpleNamespace(arrived=lambda *_: None)
+    poller = Poller(settings, ["orders"], Login(None), told)
+    client = poller._consumer = LateClient(poller)
+
+    poller.want(more=False)
+    await asyncio.to_thread(poller._hold_still)
+
+    assert client.asked == 1
     assert client.paused == set()

@@ -23,8 +23,9 @@ from pillarbox.servers import Nats
 from tests.bus.closed_nats import ClosedNats
 from tests.bus.nkey import from_seed, new_seed, nkeys
 from tests.bus.rig import message, new_topic
-from tests.bus.rig_kafka import ADMIN_SECONDS, KafkaRig
+from tests.bus.rig_kafka import KafkaRig
 from tests.support.brokers import LinedKafka
+from tests.support.kafka_admin import TRY_SECONDS, tell
 from tests.support.waiting import until
 
 __all__ = ["nkeys"]
@@ -86,8 +87,11 @@ def nats_nkey(secret: Path, nkeys: None) -> Iterator[Door]:
 def kafka_scram(secret: Path, kafka_server: LinedKafka) -> Door:
     mechanism = _admin.ScramCredentialInfo(_admin.ScramMechanism.SCRAM_SHA_512, 4096)
     user = _admin.UserScramCredentialUpsertion(USER, mechanism, RIGHT.encode())
-    client: Any = _admin.AdminClient({"bootstrap.servers": kafka_server.bootstrap})
-    client.alter_user_scram_credentials([user])[USER].result(ADMIN_SECONDS)
+
+    def change(client: Any) -> None:
+        client.alter_user_scram_credentials([user])[USER].result(TRY_SECONDS)
+
+    tell(kafka_server.bootstrap, change)
 
     def bus() -> MessageBus:
         return KafkaMessageBus(

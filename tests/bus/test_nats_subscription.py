@@ -8,10 +8,11 @@ from datetime import timedelta
 import nats
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.errors import NotFoundError
 
 from pillarbox.bus.nats import NatsMessageBus
 from pillarbox.bus.nats.subscription_durables import durable_name
-from pillarbox.bus.subscription import SubscriptionRequest
+from pillarbox.bus.subscription import Delivery, SubscriptionRequest
 from pillarbox.errors import InvalidConfig
 from pillarbox.servers import Login, Nats
 from pillarbox.servers.ports import LOOPBACK
@@ -20,6 +21,9 @@ from pillarbox.testing.subscription.case import Group, Member, numbers
 from tests.bus.subscription_rig_nats import ACK_WAIT, NatsSubscriptionRig
 from tests.support.faultproxy import CLIENT, Cut, Drop, FaultProxy
 from tests.support.waiting import until
+
+# A member that stands still for a third of it, as on a busy machine, loses its pin to another one.
+UNHURRIED = timedelta(seconds=30)
 
 
 @pytest.fixture
@@ -30,12 +34,34 @@ async def group(nats_server: Nats) -> AsyncIterator[Group]:
     await made.close()
 
 
+@pytest.fixture
+async def unhurried(nats_server: Nats) -> AsyncIterator[Group]:
+    """A consumer of a topic without partitions, whose active member may be slow."""
+    made = Group(unhurried_rig(nats_server))
+    yield made
+    await made.close()
+
+
+def unhurried_rig(server: Nats) -> NatsSubscriptionRig:
+    return NatsSubscriptionRig(server, partitions=None, ack_wait=UNHURRIED)
+
+
 async def test_a_topic_without_partitions_has_one_active_member_and_a_stand_in(
-    group: Group,
+    unhurried: Group,
 ) -> None:
+    group = unhurried
     members = [await group.join(), await group.join()]
+    had: list[list[Delivery]] = [[], []]
+
+    async def all_came() -> bool:
+        for member, seen in zip(members, had, strict=True):
+            seen.extend(await member.subscription.receive(10))
+        return sum(map(len, had)) >= 10
+
     await group.publish_numbers(10)
-    had = [await member.take_rest() for member in members]
+    await until(all_came, "they have come")
+    for member, seen in zip(members, had, strict=True):
+        seen.extend(await member.take_rest())
     active, other = members if had[0] else members[::-1]
     await active.subscription.acknowledge([*had[0], *had[1]][:5])
 
@@ -110,6 +136,105 @@ async def test_messages_lost_on_the_way_come_before_later_ones(nats_server: Nats
     assert [delivery.redelivered for delivery in came] == [True] * 5 + [False] * 5
 
 
+async def test_a_durable_that_is_deleted_under_an_idle_member_is_made_again(
+    nats_server: Nats,
+) -> None:
+    """Its pulls were refused for ever, in silence."""
+    rig = NatsSubscriptionRig(nats_server)
+    group = Group(rig)
+    member = await group.join()
+    await group.publish_numbers(6, keys=6)
+    await member.subscription.acknowledge(await member.take(6))
+
+    await rig.rewind(group.request)
+    await group.publish_numbers(6, first=6, keys=6)
+    came = await member.take(12)
+    await group.close()
+
+    assert sorted(numbers(came)) == list(range(12))
+
+
+async def test_what_is_in_hand_when_its_durable_is_deleted_comes_again_in_order(
+    nats_server: Nats,
+) -> None:
+    rig = unhurried_rig(nats_server)
+    group = Group(rig)
+    member = await group.join()
+    await group.publish_numbers(5)
+    had = await member.take(5)
+    await member.subscription.acknowledge(had[:2])
+
+    await rig.rewind(group.request)
+    came = await member.take(5)
+    await group.publish_numbers(3, first=5)
+    later = await member.take(3)
+    await group.close()
+
+    assert numbers(came) == list(range(5))
+    assert numbers(later) == [5, 6, 7]
+    assert set(member.let_go) == {group.topic}
+
+
+async def test_a_deleted_durable_is_made_again_for_one_active_member(nats_server: Nats) -> None:
+    rig = unhurried_rig(nats_server)
+    group = Group(rig)
+    members = [await group.join(), await group.join()]
+    came: list[list[int]] = [[], []]
+
+    async def all_came() -> bool:
+        for member, seen in zip(members, came, strict=True):
+            deliveries = await member.subscription.receive(10)
+            seen.extend(numbers(deliveries))
+            await member.subscription.acknowledge(deliveries)
+        return sum(map(len, came)) >= 5
+
+    await group.publish_numbers(5)
+    await until(all_came, "they have come")
+    for seen in came:
+        seen.clear()
+    await rig.rewind(group.request)
+    await until(all_came, "they have come again")
+    await group.close()
+
+    assert sorted(came) == [[], list(range(5))]
+
+
+async def test_a_stream_that_is_deleted_is_made_again_on_this_machine(
+    nats_server: Nats, group: Group
+) -> None:
+    member = await group.join()
+    await group.publish_numbers(1)
+    await member.subscription.acknowledge(await member.take(1))
+
+    await delete_stream(nats_server, group)
+    await until(lambda: delivered(nats_server, group, 0), "it is there again, and its durable")
+    await group.publish_numbers(1, first=1)
+    came = await member.take(1)
+
+    assert numbers(came) == [1]
+
+
+async def test_a_stream_that_is_deleted_on_another_machine_is_told_where_messages_are_received(
+    nats_server: Nats, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await group.publish_numbers(1)
+    bus = NatsMessageBus(nats_server.url, ack_wait=ACK_WAIT)
+    monkeypatch.setattr(bus, "_makes_streams", False)
+    member = await group.join(bus.subscribe(group.request))
+    await member.subscription.acknowledge(await member.take(1))
+
+    await delete_stream(nats_server, group)
+
+    with pytest.raises(InvalidConfig, match="stream not found"):
+        await member.take(1)
+
+
+async def delete_stream(server: Nats, group: Group) -> None:
+    client = await nats.connect(server.url)
+    await client.jsm().delete_stream(group.topic.partition(".")[0])
+    await client.close()
+
+
 async def delivered(server: Nats, group: Group, count: int) -> bool:
     client = await nats.connect(server.url)
     try:
@@ -118,6 +243,8 @@ async def delivered(server: Nats, group: Group, count: int) -> bool:
         info = await client.jsm().consumer_info(stream, name)
         assert info.delivered is not None
         return int(info.delivered.consumer_seq) >= count
+    except NotFoundError:
+        return False
     finally:
         await client.close()
 

@@ -207,8 +207,11 @@ class Poller:
         return [first, *self._consumer.consume(BATCH - 1, 0)]
 
     def _hold_still(self) -> None:
-        """Keep on asking with every partition paused, until there is room; the halted stay so."""
-        while not self._room.is_set():
+        """Keep on asking with every partition paused, until there is room; the halted stay so.
+
+        A message that comes meanwhile takes the room away that a stop has made.
+        """
+        while not (self._room.is_set() or self._stopping.is_set()):
             self._run_errands()
             self._consumer.pause(self._consumer.assignment())
             message = self._consumer.poll(_TURN)

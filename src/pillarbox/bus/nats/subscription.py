@@ -217,6 +217,7 @@ class NatsSubscription:
         elif status in _OVER:
             await self._pull(lane)
         else:
+            lane.refused = True  # the server is going down, say, or the durable is gone
             lane.asked_at = self._now() - self._pull_seconds - _LATE + _AGAIN_AFTER
 
     async def _pull(self, lane: Lane) -> None:
@@ -277,15 +278,40 @@ class NatsSubscription:
                 await asyncio.sleep(_TURN)
 
     async def _mend(self) -> None:
-        """Connect anew if the server threw us out; repeat pulls that nobody answers."""
+        """Connect anew if the server threw us out; repeat pulls that were refused or not answered."""
         if not self._line.stands:
             async with asyncio.timeout(self._ground.seconds):
                 await self._listen_anew()
         self._notice_break()
-        late = self._now() - self._pull_seconds - _LATE
-        for lane in self._lanes:
-            if lane.asked_at <= late:
-                await self._pull(lane)
+        since = self._now() - self._pull_seconds - _LATE
+        late = [lane for lane in self._lanes if lane.asked_at <= since]
+        await self._ask_about([lane for lane in late if lane.refused])
+        for lane in late:
+            await self._pull(lane)
+
+    async def _ask_about(self, refused: Sequence[Lane]) -> None:
+        """Ask side by side: a server that does not answer keeps our signs of life waiting only once."""
+        try:
+            async with asyncio.TaskGroup() as asking:
+                for lane in refused:
+                    asking.create_task(self._ask_after(lane))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed.exceptions[0].__cause__
+
+    async def _ask_after(self, lane: Lane) -> None:
+        """Ask about a durable whose pull was refused; make one again that somebody has deleted."""
+        with suppress(*FAILURES):
+            if await self._line.durables.pending(lane.durable) is None:
+                await self._make_again(lane)
+            lane.refused = False
+
+    async def _make_again(self, lane: Lane) -> None:
+        """Begin with a new durable: it delivers all that is kept, and knows nothing of the old pin."""
+        await self._line.make_streams([lane.durable.topic])
+        await self._line.durables.make(lane.durable)
+        _log.warning("nats_durable_made_again", extra={"durable": lane.durable.name})
+        lane.pin = None
+        self._begin_letting_go(lane)
 
     async def _listen_anew(self) -> None:
         await self._line.open()
@@ -335,7 +361,7 @@ class NatsSubscription:
             said = await durables.pending(lane.durable)
             self._notice_break()
             if said is None:
-                await durables.make(lane.durable)
+                await self._make_again(lane)
             elif doubts == lane.doubts:  # Else the answer speaks of a time that is over.
                 self._arrivals.put(lane.settle(said))
 

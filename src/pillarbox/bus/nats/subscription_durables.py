@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from nats.aio.client import Client
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from pillarbox.bus.nats.streams import discards
 from pillarbox.bus.nats.subscription_lane import Durable, Pending
@@ -21,7 +21,9 @@ GROUP: Final = "pillarbox"
 _API: Final = "$JS.API.CONSUMER"
 _PINS_SINCE: Final = (2, 11)
 _POLICY: Final = "pinned_client"
-_NOT_FOUND: Final = 10014
+_NOT_NOW: Final = 503
+_NO_CONSUMER: Final = 10014
+_NO_STREAM: Final = 10059
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_LENGTH: Final = 80
 _NANOSECONDS: Final = 1_000_000_000
@@ -91,6 +93,8 @@ class Durables:
         path = f"CREATE.{durable.stream}.{durable.name}.{durable.subject}"
         said = await self._ask(path, asked)
         made = said.get("config", {})
+        if said.get("error", {}).get("code") == _NOT_NOW:
+            APIError.from_error(said["error"])  # raises: there is no leader, say
         if "error" in said or made.get("priority_policy") != config.get("priority_policy"):
             reason = said.get("error", {}).get("description", "it has other settings")
             raise InvalidConfig(
@@ -100,10 +104,12 @@ class Durables:
             )
 
     async def pending(self, durable: Durable) -> Pending | None:
-        """Ask what the server waits for; None if it does not know the durable."""
+        """Ask what the server waits for; None if it does not know the durable, or its stream."""
         said = await self._ask(f"INFO.{durable.stream}.{durable.name}", {})
-        if said.get("error", {}).get("err_code") == _NOT_FOUND or "delivered" not in said:
-            return None
+        if "error" in said:
+            if said["error"].get("err_code") in (_NO_CONSUMER, _NO_STREAM):
+                return None
+            APIError.from_error(said["error"])  # raises: a server without a leader, say
         delivered = int(said["delivered"]["consumer_seq"])
         return Pending(delivered, int(said["num_ack_pending"]), int(said["num_pending"]))
 

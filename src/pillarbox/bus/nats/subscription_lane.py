@@ -61,6 +61,7 @@ class Lane:
     letting_go: bool = False
     asked: int = 0
     asked_at: float = 0.0
+    refused: bool = False
     held: dict[int, Held] = field(default_factory=dict)
     _collected: list[Delivery] = field(default_factory=list)
 
