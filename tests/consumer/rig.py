@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -141,6 +142,7 @@ class Shop:
         observer: Observer | None = None,
         subscription: MemorySubscription | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        now: Callable[[], float] = time.monotonic,
         sessions: async_sessionmaker[AsyncSession] | None = None,
         event_type: str = "OrderCreated",
     ) -> ConsumerLoop:
@@ -155,6 +157,7 @@ class Shop:
             tasks=tasks,
             observer=observer or self.seen,
             clock=clock,
+            now=now,
             chance=random.Random(7),
         )
 

@@ -299,6 +299,11 @@ def test_a_failing_identify_is_no_end_of_the_loop() -> None:
     assert flaw(incoming(headers={}), identify=identify) == "no-id"
 
 
+@pytest.mark.parametrize("made", [7, b"id", ["a"], object()])
+def test_an_identify_that_makes_no_text_is_no_end_of_the_loop(made: Any) -> None:
+    assert flaw(incoming(headers={}), identify=lambda _message: made) == "invalid-id"
+
+
 def test_a_required_tenant_must_be_named() -> None:
     required = ReadingRules(tenant_required=True)
 

@@ -9,10 +9,12 @@ from sqlalchemy import select
 
 from pillarbox.consumer.context import Context
 from pillarbox.errors import InvalidRequest, ParkedUnknown
+from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ActLimits, ParkedFilter, ParkedOps
 from pillarbox.schema.tables import pillarbox_audit
-from tests.consumer.rig import CONSUMER, QUICK, Shop, record
+from tests.consumer.rig import CONSUMER, QUICK, TOPIC, Effect, Shop, record
 from tests.support.database import on
+from tests.support.waiting import until
 
 pytestmark = on("postgres18+psycopg", "sqlite+aiosqlite")
 
@@ -145,6 +147,63 @@ async def test_an_unreadable_message_can_be_redriven_once_somebody_reads_it(shop
 
     assert await shop.effects() == ["m1"]
     assert await shop.count("inbox_parked") == 0
+
+
+async def test_an_unreadable_message_that_has_its_broker_s_id_alone_can_be_redriven(
+    shop: Shop,
+) -> None:
+    """The id was not kept: each redrive parked the message again, for want of an id."""
+    ops = ParkedOps(shop.database.engine, actor="jane")
+    told = {"event_type": "Unheard"}
+    shop.bus.put(Incoming(TOPIC, "k", told, b'{"n":1}', "application/json", message_id="7-1"))
+    await shop.loop().drain()
+    (parked,) = await ops.messages(ParkedFilter(reason="unknown-type"))
+
+    await ops.redrive(parked.parked_id, reason="there is a handler now")
+    await shop.loop(event_type="Unheard").drain()
+
+    assert await shop.effects("k") == ["7-1"]
+    assert await shop.count("inbox", "message_id = '7-1'") == 1
+    assert await shop.count("inbox_parked") == 0
+
+
+@pytest.mark.parametrize("key", ["k" * 300, "k\0k"], ids=["too long", "with a zero"])
+async def test_a_key_that_does_not_fit_is_no_other_key_when_it_is_redriven(
+    shop: Shop, key: str
+) -> None:
+    """It was cut, and the message took effect under a key that nobody had sent."""
+    ops = ParkedOps(shop.database.engine, actor="jane")
+    shop.send("m1", key=key)
+    await shop.loop().drain()
+    (parked,) = await ops.messages(ParkedFilter(reason="invalid-key"))
+
+    await ops.redrive(parked.parked_id, reason="let us see")
+    await shop.loop().drain()
+
+    assert await shop.effects() == []
+    assert [found.reason for found in await ops.messages()] == ["invalid-key"]
+
+
+async def test_a_message_that_comes_back_has_the_id_that_it_came_with(shop: Shop) -> None:
+    """An id that only its hash fits for was hashed twice: what was delivered again took effect again."""
+
+    failures = ["in this test"]
+
+    async def fail_once(event: dict[str, Any], ctx: Context) -> None:
+        if failures:
+            raise ValueError(failures.pop())
+        ctx.session.add(Effect(message_id="m1", key="k", n=event["n"]))
+
+    told = {"event_type": "OrderCreated"}
+    shop.bus.put(Incoming(TOPIC, "k", told, b'{"n":1}', "application/json", message_id="7" * 300))
+    loop = shop.loop(fail_once, replace(QUICK, hold_limit=0.001))
+    async with shop.running(loop):
+        await until(lambda: shop.effects_are(1), "it has come back")
+    shop.bus.redeliver()
+    await shop.loop(fail_once).drain()
+
+    assert await shop.effects() == ["m1"]
+    assert await shop.count("inbox") == 1
 
 
 async def _audit(shop: Shop) -> list[tuple[str, str, str, int]]:

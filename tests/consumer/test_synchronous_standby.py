@@ -4,48 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from tests.consumer.rig import QUICK, Shop
 from tests.support.database import on
+from tests.support.standby import CAREFUL, a_commit_waits, absent_standby, is_wanted
 from tests.support.waiting import until
 
 pytestmark = on("postgres18+psycopg", "postgres18+asyncpg")
 
 IMPATIENT = replace(QUICK, lanes=1, max_attempts=1, database_timeout=1.0)
 PATIENT = replace(QUICK, lanes=1, max_attempts=1, stop_timeout=0.1)
-CAREFUL: dict[str, dict[str, Any]] = {
-    "psycopg": {"options": "-c synchronous_commit=on"},
-    "asyncpg": {"server_settings": {"synchronous_commit": "on"}},
-}
-SETTINGS = {"synchronous_commit": "local", "synchronous_standby_names": "nobody"}
-
-
-@asynccontextmanager
-async def absent_standby(shop: Shop) -> AsyncIterator[None]:
-    """Have commits wait for a standby that does not come, but for those that are local."""
-    await _configure(shop, [f"ALTER SYSTEM SET {name} = '{SETTINGS[name]}'" for name in SETTINGS])
-    try:
-        await until(lambda: _is_set(shop, "nobody"), "the standby is wanted")
-        yield
-    finally:
-        await _configure(shop, [f"ALTER SYSTEM RESET {name}" for name in SETTINGS])
-        await until(lambda: _is_set(shop, ""), "no standby is wanted")
-
-
-async def _configure(shop: Shop, statements: list[str]) -> None:
-    async with shop.database.engine.connect() as connection:
-        outside = await connection.execution_options(isolation_level="AUTOCOMMIT")
-        for statement in (*statements, "SELECT pg_reload_conf()"):
-            await outside.execute(text(statement))
-
-
-async def _is_set(shop: Shop, standby: str) -> bool:
-    return bool(await shop.database.scalar("SHOW synchronous_standby_names") == standby)
 
 
 @asynccontextmanager
@@ -53,11 +24,6 @@ async def careful_sessions(shop: Shop) -> AsyncIterator[async_sessionmaker[Async
     given = CAREFUL[shop.database.url.get_driver_name()]
     async with shop.database.other_engine(connect_args=given) as engine:
         yield async_sessionmaker(engine, expire_on_commit=False)
-
-
-async def _waits(shop: Shop) -> bool:
-    found = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    return bool(await shop.database.scalar(found) == 1)
 
 
 async def test_a_commit_that_is_given_up_goes_on_waiting_for_its_standby(shop: Shop) -> None:
@@ -70,11 +36,11 @@ async def test_a_commit_that_is_given_up_goes_on_waiting_for_its_standby(shop: S
     async with careful_sessions(shop) as sessions:
         loop = shop.loop(config=IMPATIENT, sessions=sessions)
         async with shop.running(loop):
-            async with absent_standby(shop):
-                await until(lambda: _waits(shop), "the commit waits")
+            async with absent_standby(shop.database):
+                await until(lambda: a_commit_waits(shop.database), "the commit waits")
                 await until(given_up, "it is given up, and the next try too")
 
-                assert await _waits(shop)
+                assert await a_commit_waits(shop.database)
                 assert await shop.effects() == []
                 assert shop.seen.outcomes == {}
 
@@ -90,13 +56,13 @@ async def test_a_stop_during_a_commit_does_not_end_its_wait_for_a_standby(shop: 
     shop.send("m1")
     async with careful_sessions(shop) as sessions:
         loop = shop.loop(config=PATIENT, sessions=sessions)
-        async with absent_standby(shop):
+        async with absent_standby(shop.database):
             running = asyncio.create_task(loop.run_forever())
-            await until(lambda: _waits(shop), "the commit waits")
+            await until(lambda: a_commit_waits(shop.database), "the commit waits")
             loop.stop()
             await running
 
-            assert await _waits(shop)
+            assert await a_commit_waits(shop.database)
             assert await shop.effects() == []
 
     await shop.loop().drain()
@@ -111,4 +77,4 @@ async def _acknowledged(shop: Shop) -> bool:
 @pytest.fixture(autouse=True)
 async def no_standby_is_left_wanted(shop: Shop) -> AsyncIterator[None]:
     yield
-    assert await _is_set(shop, "")
+    assert await is_wanted(shop.database, "")

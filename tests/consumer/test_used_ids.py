@@ -14,9 +14,10 @@ from pillarbox.consumer.context import Context
 from pillarbox.consumer.parked import ParkedMessages
 from pillarbox.consumer.signals import Retry
 from pillarbox.event.ids import id_maker
+from pillarbox.event.incoming import Incoming
 from pillarbox.schema.tables import inbox_parked
 from tests.consumer.hands import item
-from tests.consumer.rig import CONSUMER, QUICK, Shop, record
+from tests.consumer.rig import CONSUMER, QUICK, TOPIC, Shop, record
 from tests.support.database import on
 
 pytestmark = on("postgres18+psycopg", "postgres18+asyncpg", "sqlite+aiosqlite")
@@ -102,6 +103,27 @@ async def test_a_message_whose_id_is_not_parked_costs_no_question_about_its_cont
         await shop.loop(record).drain()
 
     assert asked == []
+
+
+@pytest.mark.parametrize("bodies", [(b'{"n":1}', None), (None, b'{"n":1}')])
+@pytest.mark.parametrize("keep_payload", [False, True])
+async def test_no_content_is_another_content_than_any(
+    shop: Shop, bodies: tuple[bytes | None, bytes | None], keep_payload: bool
+) -> None:
+    """A tombstone under a used id, and what came under a tombstone's, passed for duplicates."""
+
+    async def handler(event: dict[str, int] | None, ctx: Context) -> None:
+        await record(event or {"n": 0}, ctx)
+
+    first, second = bodies
+    for body in (first, second, first, second):
+        told = {"event_id": "m1", "event_type": "OrderCreated"}
+        shop.bus.put(Incoming(TOPIC, "k", told, body))
+        await shop.loop(handler, replace(QUICK, keep_payload=keep_payload)).drain()
+
+    assert await shop.effects() == ["m1"]
+    assert await shop.count("inbox_parked", "reason = 'content-mismatch'") == 1
+    assert shop.seen.outcomes == {"new": 1, "parked": 1, "duplicate": 2}
 
 
 @asynccontextmanager

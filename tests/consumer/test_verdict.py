@@ -52,6 +52,7 @@ def verdict(end: End, attempt: int = 1, held_for: float = 0.0) -> Verdict:
         (Crashed(), GiveUp("crashed")),
         (SetAside("undecodable"), Finish("parked")),
         (Untouched(), Return()),
+        (Untouched(timedelta(minutes=5)), Hold(300.0)),
         (Suspected(), Return(alone=True)),
         (AskedToPark("look at it"), GiveUp("handler-asked")),
     ],

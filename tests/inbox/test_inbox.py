@@ -163,6 +163,21 @@ async def test_the_same_content_written_otherwise_is_a_plain_duplicate(target: T
     assert await inbox.is_processed("m-1", payload={"b": 2, "a": 1}) is True
 
 
+async def test_no_content_is_known_of_a_tombstone_and_unknown_by_hand(target: Target) -> None:
+    inbox = SqlAlchemyInbox(target, keep_payload=True)
+    tombstone = InboxMessage.of(MessageEnvelope("m-1", "T"))
+    content = InboxMessage.of(MessageEnvelope("m-1", "T", PAYLOAD))
+    assert await inbox.claim_many([tombstone]) == {"m-1"}
+    await inbox.mark_processed("m-2", "T", payload=None)
+
+    with pytest.raises(ContentMismatch):
+        await inbox.claim_many([content])
+    assert await inbox.claim_many([tombstone]) == set()
+    assert await inbox.is_processed("m-1", payload=None) is True
+    assert await inbox.claim("m-2", event_type="T", payload=PAYLOAD) is False
+    assert await inbox.claim("m-2", event_type="T", payload=b"") is False
+
+
 async def test_the_payload_is_kept_by_option(target: Target) -> None:
     inbox = SqlAlchemyInbox(target, keep_payload=True)
     await inbox.claim("value", event_type="T", payload=PAYLOAD)

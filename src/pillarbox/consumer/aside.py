@@ -16,7 +16,8 @@ _OTHER: Final = Standing(PARKED, CONTENT_MISMATCH, holds_key=False, error_messag
 async def move(books: Books, items: Sequence[InHand], first: Standing | None) -> bool:
     """Put messages of one line into the table, in their order; what is there already stays.
 
-    What comes under the id of another one there is parked for a person, unless it took effect before.
+    What took effect before is left out. What comes under the id of another one there is parked for a
+    person.
 
     `first` is how the first of them stands there. Without it all go behind others of their key: if
     those have gone meanwhile, nothing is moved, and False is returned.
@@ -38,8 +39,7 @@ async def move(books: Books, items: Sequence[InHand], first: Standing | None) ->
             standing = head if item is items[0] else _BEHIND
             rows.append((item, _OTHER if known.has_another(item) else standing))
             known.add(item)
-        others = [item for item, standing in rows if standing is _OTHER]
-        handled = await handled_before(books, session, others)
+        handled = await handled_before(books, session, [item for item, _ in rows])
         await books.tenants.note(session, tenant_id)
         await books.parked.add(session, [row for row in rows if row[0] not in handled], now)
         await books.attempts.forget(session, items)

@@ -4,9 +4,9 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import delete, insert
+from sqlalchemy import delete, insert, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from pillarbox.clock import Clock
@@ -28,6 +28,8 @@ CLAIMED: Final = (Applied, Dropped)
 """What leaves a claim in the inbox."""
 FINISHED: Final = (*CLAIMED, Repeated, SetAside)
 """What lets the next message of its line go on."""
+_ANYTHING: Final = text("SELECT 1")
+_IN_TRANSACTION: Final = 2  # libpq's PQTRANS_INTRANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,18 @@ class Batch:
     def to_handle(self) -> list[InHand]:
         """The messages that are claimed and not yet decided about."""
         return [item for item in self.claimed if item not in self.ends]
+
+    async def refuse_aborted(self) -> None:
+        """Raise if a statement failed whose error somebody has caught outside of a savepoint.
+
+        PostgreSQL answers the COMMIT of an aborted transaction with a rollback and no error: all
+        messages of the batch would be acknowledged without an effect.
+        """
+        if self.connection.dialect.name != "postgresql":
+            return
+        driver = (await self.connection.get_raw_connection()).driver_connection
+        if not _is_known_to_stand(driver):
+            await self.connection.execute(_ANYTHING)
 
     async def close(self) -> None:
         """Write what belongs to the outcome: claims given back, tasks, stands, attempts."""
@@ -113,6 +127,12 @@ class Batch:
                 stands[author] = stand
         if stands:
             await self.books.stands.write(self.session, self.claimed[0].tenant_id, stands)
+
+
+def _is_known_to_stand(driver: Any) -> bool:
+    """Say of a transaction that the server's last answer, which libpq keeps, shows it is not aborted."""
+    pgconn = getattr(driver, "pgconn", None)
+    return pgconn is not None and pgconn.transaction_status == _IN_TRANSACTION
 
 
 async def store_tasks(

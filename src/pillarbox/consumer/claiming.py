@@ -1,14 +1,14 @@
 """Who of a batch may be handled: not held, not known, not seen before, not stale, and claimed."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pillarbox.consumer.applied import author_of, stand_of
+from pillarbox.consumer.applied import Author, Stand, author_of, stand_of
 from pillarbox.consumer.batch import Batch, Books
-from pillarbox.consumer.lane import InHand
+from pillarbox.consumer.lane import InHand, Line
 from pillarbox.consumer.parked import PARKED, Standing
 from pillarbox.consumer.verdict import (
     CONTENT_MISMATCH,
@@ -25,6 +25,7 @@ from pillarbox.inbox import statements
 from pillarbox.inbox.identity import content_hash
 from pillarbox.inbox.inbox import SqlAlchemyInbox
 from pillarbox.inbox.message import InboxMessage
+from pillarbox.inbox.register import COMPARED_AT_ONCE
 
 log = logging.getLogger("pillarbox.consumer")
 
@@ -41,7 +42,8 @@ async def sort_out(batch: Batch, items: Sequence[InHand]) -> list[InHand]:
     """Decide about messages that are in the table, or belong behind others there; return the rest."""
     books, session = batch.books, batch.session
     held, known = await books.parked.look_up(session, items[0].tenant_id, items)
-    handled = await handled_before(books, session, [i for i in items if known.has_another(i)])
+    asked = [item for item in items if item.key in held or known.has_another(item)]
+    handled = await handled_before(books, session, asked)
     for item in items:
         if known.has(item) or item in handled:
             batch.ends[item] = Repeated()
@@ -88,26 +90,29 @@ async def claim(batch: Batch, items: Sequence[InHand], mismatched: Collection[st
 async def handled_before(
     books: Books, session: AsyncSession, items: Sequence[InHand]
 ) -> set[InHand]:
-    """Return those whose id the inbox has with their very content; all of one tenant.
+    """Return those that the inbox has, with their content or with none; all of one tenant.
 
-    It is asked about messages that would be parked otherwise, because their id was used twice.
+    It is asked about messages that would go to the table otherwise: there they may outlast their
+    records, and would take effect again.
     """
-    if not items:
-        return set()
-    asked = {
-        "tenant_id": items[0].tenant_id,
-        "consumer": books.consumer,
-        "message_ids": sorted({item.message_id for item in items}),
-    }
-    rows = await session.execute(statements.hashes(books.transactions.schema), asked)
-    stored: dict[str, str | None] = {row[0]: row[1] for row in rows}
-    return {
-        item
-        for item in items
-        if item.envelope is not None
-        and item.message_id in stored
-        and stored[item.message_id] == content_hash(item.envelope.body())
-    }
+    query = statements.hashes(books.transactions.schema)
+    ids = sorted({item.message_id for item in items})
+    stored: dict[str, str | None] = {}
+    for start in range(0, len(ids), COMPARED_AT_ONCE):
+        asked = {
+            "tenant_id": items[0].tenant_id,
+            "consumer": books.consumer,
+            "message_ids": ids[start : start + COMPARED_AT_ONCE],
+        }
+        stored |= {row[0]: row[1] for row in await session.execute(query, asked)}
+    return {item for item in items if _is_among(stored, item)}
+
+
+def _is_among(stored: Mapping[str, str | None], item: InHand) -> bool:
+    if item.envelope is None or item.message_id not in stored:
+        return False
+    content = content_hash(InboxMessage.of(item.envelope).payload)
+    return stored[item.message_id] in (None, content)
 
 
 async def set_aside(batch: Batch, item: InHand, reason: str, why: str) -> None:
@@ -138,21 +143,50 @@ async def _insert(books: Books, session: AsyncSession, items: Sequence[InHand]) 
 
 async def _refuse_stale(batch: Batch) -> None:
     """Decide about events that are not above what was applied of their aggregate."""
-    known = [
-        (item, author, stand)
-        for item in batch.claimed
-        if item.envelope is not None
-        and (author := author_of(item.envelope)) is not None
-        and (stand := stand_of(item.envelope)) is not None
-    ]
-    if not known:
+    authors = {named[0] for item in batch.claimed if (named := _stand_in(item)) is not None}
+    if not authors:
         return
-    authors = {author for _, author, _ in known}
     applied = await batch.books.stands.read(batch.session, batch.claimed[0].tenant_id, authors)
-    for item, author, stand in known:
-        if author not in applied or stand > applied[author]:
-            applied[author] = stand
-        elif batch.books.config.on_stale == "drop":
+    stale, waiting = _sorted_by_age(batch.claimed, applied)
+    batch.ends.update(dict.fromkeys(waiting, Untouched()))
+    for item in stale:
+        if batch.books.config.on_stale == "drop":
             batch.ends[item] = Dropped(_OLDER)
         else:
             await set_aside(batch, item, STALE, _OLDER)
+
+
+def _sorted_by_age(
+    items: Sequence[InHand], applied: Mapping[Author, Stand]
+) -> tuple[list[InHand], list[InHand]]:
+    """Return events that are stale, and those that wait for others of their batch.
+
+    One that is only below another of the batch waits for what becomes of that one, and its line with
+    it: the other may fail, and this one is not old then.
+    """
+    stale: list[InHand] = []
+    waiting: list[InHand] = []
+    lines: set[Line] = set()
+    coming: dict[Author, Stand] = {}
+    for item in items:
+        author, stand = _stand_in(item) or (None, None)
+        if item.line in lines:
+            waiting.append(item)
+        elif author is None or stand is None:
+            continue
+        elif author in applied and stand <= applied[author]:
+            stale.append(item)
+        elif author in coming and stand <= coming[author]:
+            waiting.append(item)
+            lines.add(item.line)
+        else:
+            coming[author] = stand
+    return stale, waiting
+
+
+def _stand_in(item: InHand) -> tuple[Author, Stand] | None:
+    """Return whose event it is and how far that one is with it; None when it does not say."""
+    if item.envelope is None:
+        return None
+    author, stand = author_of(item.envelope), stand_of(item.envelope)
+    return None if author is None or stand is None else (author, stand)

@@ -28,7 +28,8 @@ class ConsumerConfig:
     `lanes` run side by side, each with one transaction of up to `batch_size` messages at a time;
     `window` messages are in hand at most. A message that fails comes again after `retry_delay`,
     twice as long each time up to `retry_delay_max`, and is parked after `max_attempts`. What would
-    wait longer than `hold_limit` waits in the table instead of in hand. `on_parked="pass"` lets a
+    wait longer than `hold_limit` waits in the table instead of in hand; a transaction whose handlers
+    have taken half of it, or a second, begins with no further one. `on_parked="pass"` lets a
     key go on past a parked message. `on_stale` says what becomes of an event that is older than one
     that was applied. `keep_payload` keeps contents in the inbox, not only their hashes. A message
     that was in hand when `max_crashes` processes died is parked. `look_every` is the time between

@@ -3,7 +3,7 @@
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from pillarbox.consumer.context import Context, SyncContext
 from pillarbox.consumer.signals import Signal
-from pillarbox.errors import InvalidConfig, InvalidEvent
-from pillarbox.event.context import correlation, tenant, trace
+from pillarbox.errors import InvalidConfig
+from pillarbox.event.context import caused_by, tenant
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.outbox.capture import SETTINGS
 from pillarbox.outbox.settings import CaptureSettings
@@ -84,23 +84,23 @@ def handler_of(function: HandlerFunction) -> Handler:
     )
 
 
-@contextmanager
-def belonging_to(envelope: MessageEnvelope, *, walled: bool = False) -> Iterator[None]:
+def belonging_to(
+    envelope: MessageEnvelope, *, walled: bool = False
+) -> AbstractContextManager[None]:
     """Have what is raised inside the block belong to a message: tenant, cause, correlation, trace.
 
     A foreign id or trace that no header can carry is left out. A message without a tenant leaves
     the block without one, unless a wall stands between tenants.
     """
-    headers, event_id = envelope.headers, envelope.event_id
-    with ExitStack() as inside:
-        if walled or envelope.tenant_id != DEFAULT_TENANT:
-            inside.enter_context(tenant(envelope.tenant_id))
-        with suppress(InvalidEvent):
-            known = headers.get("correlationid") or event_id
-            inside.enter_context(correlation(known, causation_id=event_id))
-        if "traceparent" in headers:
-            with suppress(InvalidEvent):
-                inside.enter_context(trace(headers["traceparent"], headers.get("tracestate")))
+    message = caused_by(envelope.event_id, envelope.headers)
+    if walled or envelope.tenant_id != DEFAULT_TENANT:
+        return _inside(envelope.tenant_id, message)
+    return message
+
+
+@contextmanager
+def _inside(tenant_id: str, message: AbstractContextManager[None]) -> Iterator[None]:
+    with tenant(tenant_id), message:
         yield
 
 

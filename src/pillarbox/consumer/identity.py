@@ -1,14 +1,18 @@
-"""Texts of foreign messages, as the tables can store them."""
+"""Texts of foreign messages, as the tables can store them; and the messages, made of them again."""
 
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import Final, overload
+from typing import Any, Final, overload
+
+from sqlalchemy import Row
 
 from pillarbox.bus.subscription import Delivery
 from pillarbox.consumer.routes import Prepared
-from pillarbox.event.incoming import Unreadable
+from pillarbox.event.incoming import Incoming, Unreadable
 from pillarbox.inbox.identity import stored_id
 
 _PLACE: Final = "at:"
+_TEXTS: Final = ("topic", "key", "content_type", "message_id")
 
 
 @overload
@@ -38,6 +42,22 @@ def message_id_of(delivery: Delivery, content: Prepared | Unreadable) -> str:
     return _PLACE + digest.hexdigest()
 
 
-def is_place(message_id: str) -> bool:
-    """Tell whether an id is only the place where the message was found."""
-    return message_id.startswith(_PLACE)
+def original_of(
+    message: Incoming, columns: Mapping[str, str | None]
+) -> dict[str, str | None] | None:
+    """Return what a message says otherwise than the columns of its row; None if they say it all.
+
+    Without it a key that was cut would be another one, and a message whose only id is its broker's
+    would have none.
+    """
+    said = {name: getattr(message, name) for name in _TEXTS}
+    if message.message_id is None:
+        del said["message_id"]  # the row's own stands for it
+    return {name: text for name, text in said.items() if text != columns[name]} or None
+
+
+def message_from(row: Row[Any]) -> Incoming:
+    """Return a message as it came, from its row."""
+    known = None if row.message_id.startswith(_PLACE) else row.message_id
+    found = Incoming(row.topic, row.key, row.headers, row.body, row.content_type, known)
+    return found._replace(**(row.original or {}))

@@ -66,12 +66,13 @@ class ConsumerLoop:
         listener: Listener | None = None,
         observer: Observer | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        now: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
         schema: str | None = None,
         new_id: IdMaker | None = None,
     ) -> None:
         self._routes, self._subscription, self._config = routes, subscription, config
-        self._observer = observer or Observer()
+        self._observer, self._now = observer or Observer(), now
         chance = chance or random.Random()  # noqa: S311 - jitter needs no secret
         transactions = Transactions(session_factory, schema, limit=config.database_timeout)
         new_id = new_id or id_maker()
@@ -88,7 +89,7 @@ class ConsumerLoop:
             asyncio.Event(),
         )
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
-        work = Work(self._books, self._observer, time.monotonic)
+        work = Work(self._books, self._observer, now)
         self._around = Surroundings(
             books=self._books,
             work=work,
@@ -100,7 +101,7 @@ class ConsumerLoop:
                 config.hold_limit,
             ),
             chance=chance,
-            now=time.monotonic,
+            now=now,
             stopping=self._stopping,
             settled=asyncio.Event(),
             moved=asyncio.Event(),
@@ -155,10 +156,10 @@ class ConsumerLoop:
         async def when_nothing_waits() -> bool:
             nonlocal caught_up
             caught_up = await nothing_waits(self._subscription)
-            silence = time.monotonic() - self._busy_at
+            silence = self._now() - self._busy_at
             return caught_up or silence >= patience.total_seconds()
 
-        self._busy_at = time.monotonic()
+        self._busy_at = self._now()
         await self._run(when_nothing_waits)
         return caught_up
 
@@ -244,7 +245,7 @@ class ConsumerLoop:
             if deliveries:
                 await self._take_in(deliveries)
             if deliveries or not self._is_idle():
-                self._busy_at = time.monotonic()
+                self._busy_at = self._now()
             elif ending is not None and not await self._chores.sweep() and await ending():
                 await self._telling.tell()
                 return

@@ -163,7 +163,7 @@ def _enumerated(kind: type[Enum]) -> Convert:
     def convert(value: Any) -> Any:
         try:
             return kind(value)
-        except ValueError as error:
+        except Exception as error:  # `_missing_` may raise anything
             raise Misfit("invalid-field", f"is no {kind.__name__}") from error
 
     return convert
@@ -186,7 +186,7 @@ def _validated(kind: Any) -> Convert:
     def convert(value: Any) -> Any:
         try:
             return kind.model_validate_json("null" if value is None else encode_json(value))
-        except ValueError as error:
+        except Exception as error:
             raise _first_problem(kind, error) from error
 
     return convert
@@ -201,7 +201,7 @@ def _first_problem(kind: type, error: Any) -> Misfit:
         if found["type"] == "missing":
             return Misfit("missing-field", "is missing").inside(place)
         return Misfit("invalid-field", f"is refused as {found['type']}").inside(place)
-    except (AttributeError, IndexError, KeyError, TypeError):
+    except Exception:  # noqa: BLE001 - a validator raised an error of its own
         return _refused(kind, error)
 
 

@@ -14,17 +14,17 @@ from uuid import UUID
 from sqlalchemy import (
     ARRAY,
     ColumnElement,
-    CompoundSelect,
+    Executable,
     Row,
     Select,
     String,
     Table,
     Update,
+    bindparam,
     cast,
     delete,
     func,
     insert,
-    literal,
     null,
     select,
     text,
@@ -34,7 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pillarbox.consumer.identity import stored_text
+from pillarbox.consumer.identity import original_of, stored_text
 from pillarbox.consumer.known import Known, Seen, Stored
 from pillarbox.consumer.lane import InHand
 from pillarbox.event.ids import IdMaker
@@ -50,6 +50,7 @@ _TOPIC_LENGTH: Final = 249
 _TEXT_LENGTH: Final = 255
 _COMPARED: Final = 10
 """How many rows of one id a message is compared with."""
+_OF_TENANT: Final = bindparam("of_tenant", type_=String)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class ParkedMessages:
 
     def __init__(self, consumer: str, new_id: IdMaker, schema: str | None = None) -> None:
         self._consumer, self._new_id, self._schema = consumer, new_id, schema
+        self._look_ups: dict[tuple[str, bool], Executable] = {}
         self.table = table_in(inbox_parked, schema)
 
     async def look_up(
@@ -125,7 +127,12 @@ class ParkedMessages:
         """
         keys = sorted({item.key for item in items if item.key is not None})
         ids = sorted({item.message_id for item in items})
-        found = await session.execute(self._look_up_query(tenant_id, keys, ids, _dialect(session)))
+        dialect = _dialect(session)
+        asked = {"of_tenant": tenant_id, "ids": _list_of(ids, dialect)}
+        if keys:
+            asked["keys"] = _list_of(keys, dialect)
+        query = self._look_up_query(dialect, with_keys=bool(keys))
+        found = await session.execute(query, asked)
         held: set[str] = set()
         rows: list[Stored] = []
         for key, *stored in found:
@@ -222,7 +229,7 @@ class ParkedMessages:
         columns = self.table.c
         return columns.tenant_id == row.tenant_id, columns.parked_id == row.parked_id
 
-    def _of_key(self, tenant_id: str, key: Any) -> Iterable[ColumnElement[bool]]:
+    def _of_key(self, tenant_id: Any, key: Any) -> Iterable[ColumnElement[bool]]:
         columns = self.table.c
         return (
             columns.tenant_id == tenant_id,
@@ -230,15 +237,21 @@ class ParkedMessages:
             columns.key == key,
         )
 
-    def _look_up_query(
-        self, tenant_id: str, keys: Sequence[str], ids: Sequence[str], dialect: str
-    ) -> Select[Any] | CompoundSelect[Any]:
-        known = self._known(tenant_id, ids, dialect)
-        if not keys:
+    def _look_up_query(self, dialect: str, *, with_keys: bool) -> Executable:
+        """Return the statement of a look-up; it stands in every batch's path, and is made once."""
+        kind = dialect, with_keys
+        found = self._look_ups.get(kind)
+        return (
+            self._look_ups.setdefault(kind, self._make_look_up(*kind)) if found is None else found
+        )
+
+    def _make_look_up(self, dialect: str, with_keys: bool) -> Executable:
+        known = self._known(dialect)
+        if not with_keys:
             return known
         # Asked once for each key: rows behind a head may be many, and are not looked at.
-        asked = _listed(keys, dialect)
-        holder = select(1).where(*self._of_key(tenant_id, asked), self.table.c.holds_key == 1)
+        asked = _listed("keys", dialect)
+        holder = select(1).where(*self._of_key(_OF_TENANT, asked), self.table.c.holds_key == 1)
         nothing = [cast(null(), column.type) for column in self._content]
         return union_all(select(asked, *nothing).where(_each(holder).exists()), known)
 
@@ -247,18 +260,17 @@ class ParkedMessages:
         columns = self.table.c
         return columns.message_id, columns.content_type, columns.body
 
-    def _known(self, tenant_id: str, ids: Sequence[str], dialect: str) -> Select[Any]:
+    def _known(self, dialect: str) -> Select[Any]:
         """Return the query for some rows of messages, asked once for each of their ids.
 
         A producer may use one id for ever-new contents: what is not compared with all of them may be
         parked a second time, and is never lost.
         """
         columns = self.table.c
-        mine = columns.tenant_id == tenant_id, columns.consumer == self._consumer
-        asked, no_key = _listed(ids, dialect), cast(null(), String)
+        mine = columns.tenant_id == _OF_TENANT, columns.consumer == self._consumer
+        asked, no_key = _listed("ids", dialect), cast(null(), String)
         if dialect != "postgresql":
-            some = self._some_of(tenant_id, asked)
-            theirs = (columns.tenant_id == tenant_id) & columns.parked_id.in_(some)
+            theirs = (columns.tenant_id == _OF_TENANT) & columns.parked_id.in_(self._some_of(asked))
             joined = asked.table.join(self.table, theirs)
             return select(no_key, *self._content).select_from(joined)
         # The limit also has it asked for each id, as `_each` has.
@@ -266,9 +278,9 @@ class ParkedMessages:
         found = these.limit(_COMPARED).lateral()
         return select(no_key, *found.c).select_from(asked.table.join(found, true()))
 
-    def _some_of(self, tenant_id: str, message_id: ColumnElement[str]) -> Select[Any]:
+    def _some_of(self, message_id: ColumnElement[str]) -> Select[Any]:
         columns = self.table.alias("some").c
-        mine = columns.tenant_id == tenant_id, columns.consumer == self._consumer
+        mine = columns.tenant_id == _OF_TENANT, columns.consumer == self._consumer
         some = select(columns.parked_id).where(*mine, columns.message_id == message_id)
         return some.limit(_COMPARED).correlate(message_id.table)
 
@@ -285,18 +297,22 @@ class ParkedMessages:
 
     def _described(self, item: InHand) -> dict[str, Any]:
         message, envelope = item.delivery.message, item.envelope
-        return {
-            "tenant_id": item.tenant_id,
-            "parked_id": self._new_id(),
-            "consumer": self._consumer,
+        texts = {
             "message_id": item.message_id,
             "topic": stored_text(message.topic, _TOPIC_LENGTH),
             "key": item.key if item.key is not None else stored_text(message.key, _TEXT_LENGTH),
+            "content_type": stored_text(message.content_type, _TEXT_LENGTH),
+        }
+        return {
+            **texts,
+            "original": original_of(message, texts),
+            "tenant_id": item.tenant_id,
+            "parked_id": self._new_id(),
+            "consumer": self._consumer,
             "event_type": envelope and stored_text(envelope.event_type, _TEXT_LENGTH),
             "source": envelope and stored_text(envelope.source, _TEXT_LENGTH),
             "position": f"{item.delivery.partition} {item.delivery.position}".strip(),
             "headers": dict(message.headers),
-            "content_type": stored_text(message.content_type, _TEXT_LENGTH),
             "body": message.body,
         }
 
@@ -310,14 +326,20 @@ def _each(query: Select[Any]) -> Select[Any]:
     return query.offset(0)
 
 
-def _listed(values: Sequence[str], dialect: str) -> ColumnElement[str]:
+def _listed(name: str, dialect: str) -> ColumnElement[str]:
     """Return the column of a list that is one parameter, whatever its length."""
     if dialect == "postgresql":
-        listed = func.unnest(literal(values, ARRAY(String))).table_valued("value").render_derived()
+        given = bindparam(name, type_=ARRAY(String))
+        listed = func.unnest(given).table_valued("value").render_derived()
     else:
-        listed = func.json_each(encode_json(list(values))).table_valued("value")
+        listed = func.json_each(bindparam(name, type_=String)).table_valued("value")
     found: ColumnElement[str] = listed.c.value
     return found
+
+
+def _list_of(values: list[str], dialect: str) -> list[str] | str:
+    """Return the parameter of such a list."""
+    return values if dialect == "postgresql" else encode_json(values)
 
 
 def _dialect(session: AsyncSession) -> str:

@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.consumer.attempts import Trouble
@@ -40,20 +40,38 @@ class ReturnRows:
         # It is in the table already: nothing is held in hand.
         self._rules = Rules(retry, hold_limit=0.0)
 
-    async def lock(self, session: AsyncSession, pairs: Sequence[Pair]) -> Sequence[Pair]:
-        """Lock the first of these rows, up to one that does not wait any more or somebody has."""
-        columns, tenant_id = self._books.parked.table.c, pairs[0][0].tenant_id
-        query = (
-            select(columns.parked_id)
-            .where(columns.tenant_id == tenant_id)
-            .where(columns.parked_id.in_([row.parked_id for row, _ in pairs]))
-            .where(columns.state == WAITING)
-            .order_by(columns.seq)
-            .with_for_update(skip_locked=True)
-        )
-        locked = set(await session.scalars(query))
+    async def lock(
+        self, session: AsyncSession, pairs: Sequence[Pair], until: datetime | None
+    ) -> Sequence[Pair]:
+        """Lock the first of these rows, up to one that does not wait any more or somebody has.
+
+        Of a head that is due at another time than `until` somebody else has had the rows since:
+        none is locked then, for what was read of them may not be true any more.
+        """
+        columns, head = self._books.parked.table.c, pairs[0][0]
+        query = self._waiting(pairs).order_by(columns.seq).with_for_update(skip_locked=True)
+        locked = {row.parked_id: row.due_at for row in await session.execute(query)}
+        if locked.get(head.parked_id) != until:
+            return ()
         number = next((n for n, (row, _) in enumerate(pairs) if row.parked_id not in locked), None)
         return pairs[:number]
+
+    async def still_behind(self, session: AsyncSession, pairs: Sequence[Pair]) -> list[InHand]:
+        """Return those of these messages that still wait behind another one of their key."""
+        if not pairs:
+            return []
+        found = await session.execute(self._waiting(pairs))
+        behind = {row.parked_id for row in found if row.due_at is None}
+        return [item for row, item in pairs if row.parked_id in behind]
+
+    def _waiting(self, pairs: Sequence[Pair]) -> Select[Any]:
+        columns = self._books.parked.table.c
+        return (
+            select(columns.parked_id, columns.due_at)
+            .where(columns.tenant_id == pairs[0][0].tenant_id)
+            .where(columns.parked_id.in_([row.parked_id for row, _ in pairs]))
+            .where(columns.state == WAITING)
+        )
 
     async def settle(
         self, session: AsyncSession, pairs: Sequence[Pair], ends: Ends

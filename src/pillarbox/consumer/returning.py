@@ -2,7 +2,8 @@
 
 Taking marks the messages of a key as begun with, and lets the head be due a little later: that is
 how long it takes until another process tries again, should this one die before it has the rows in
-the handlers' transaction. From then on the rows' locks keep others away. The messages of a key are
+the handlers' transaction. From then on the rows' locks keep others away. Whoever comes too late finds
+another time at the head, and leaves it to the one who has taken it since. The messages of a key are
 handled in one transaction with the removal of their rows, as a lane handles a batch: plainly, then
 with a savepoint for each, then the head alone.
 """
@@ -11,7 +12,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -22,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pillarbox.bus.subscription import Delivery
 from pillarbox.consumer.aside import move
 from pillarbox.consumer.batch import Books, Ends
-from pillarbox.consumer.identity import is_place
+from pillarbox.consumer.identity import message_from
 from pillarbox.consumer.lane import InHand, in_hand
 from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.parked import WAITING, Standing
@@ -32,12 +33,14 @@ from pillarbox.consumer.transactions import DatabaseAway, untimed
 from pillarbox.consumer.verdict import CONTENT_MISMATCH, CRASHED, Outcome, Untouched
 from pillarbox.consumer.work import Work, end_of
 from pillarbox.errors import ContentMismatch
-from pillarbox.event.incoming import Incoming, Unreadable
+from pillarbox.event.incoming import Unreadable
 from pillarbox.tenancy import DEFAULT_TENANT
 
 log = logging.getLogger("pillarbox.consumer")
 
 _LEASE: Final = timedelta(seconds=5)
+# Whoever must be alone waits for all others first, and must not be overtaken each time.
+_PATIENCE: Final = timedelta(minutes=1)
 _MOST_BYTES: Final = 4_194_304
 _LEFT: Final = Untouched()
 
@@ -46,11 +49,13 @@ _LEFT: Final = Untouched()
 class Taken:
     """Messages of one key that are to be handled now; none, when the look itself settled it.
 
-    `alone` says that a process died over the first: it must have this one for itself.
+    `alone` says that a process died over the first: it must have this one for itself. `until` is
+    when it is due for others; as long as its row says so, nobody else has had it.
     """
 
     pairs: Sequence[Pair] = ()
     alone: bool = False
+    until: datetime | None = None
 
     @property
     def head(self) -> Row[Any]:
@@ -85,9 +90,7 @@ class Returning:
             row = (await session.execute(books.parked.due(now, tenant_id, self._out))).first()
             if row is None:
                 return None
-            taken = await self._begin(session, row, now)
-            if taken.pairs:
-                await books.parked.change(session, row, {"due_at": now + _LEASE})
+            taken = await self._keep(session, await self._begin(session, row, now), now)
             begun.append(taken)
         if taken.pairs:
             self._out[row.parked_id] = taken
@@ -174,10 +177,19 @@ class Returning:
         """Mark a message that has the process for itself; nothing, if somebody else has it."""
         now = self._books.clock.now()
         async with self._marking(taken.head.tenant_id) as (session, begun):
-            if not await self._rows.lock(session, taken.pairs):
+            if not await self._rows.lock(session, taken.pairs, taken.until):
                 return Taken()
-            begun.append(await self._begin(session, taken.head, now, alone=True))
+            found = await self._begin(session, taken.head, now, alone=True)
+            begun.append(await self._keep(session, found, now))
         return begun[0]
+
+    async def _keep(self, session: AsyncSession, taken: Taken, now: datetime) -> Taken:
+        """Let messages be due for others only when we had time to lock them."""
+        if not taken.pairs:
+            return taken
+        until = now + (_PATIENCE if taken.alone else _LEASE)
+        await self._books.parked.change(session, taken.head, {"due_at": until})
+        return replace(taken, until=until)
 
     @asynccontextmanager
     async def _marking(self, tenant_id: str) -> AsyncIterator[tuple[AsyncSession, list[Taken]]]:
@@ -197,28 +209,32 @@ class Returning:
     async def _unmark(self, taken: Taken) -> None:
         books, row = self._books, taken.head
         async with books.transactions.begin(row.tenant_id) as session:
-            if await self._rows.lock(session, taken.pairs[:1]):  # else somebody else has it by now
-                if taken.items[0].tenant_id == row.tenant_id:
-                    await books.attempts.unmark(session, taken.items)
-                await books.parked.change(session, row, {"due_at": row.due_at})
+            if not await self._rows.lock(session, taken.pairs[:1], taken.until):
+                # Somebody else has the head by now, and has not come to those behind it.
+                left = await self._rows.still_behind(session, taken.pairs[1:])
+                await books.attempts.unmark(session, left)
+                return
+            if taken.items[0].tenant_id == row.tenant_id:
+                await books.attempts.unmark(session, taken.items)
+            await books.parked.change(session, row, {"due_at": row.due_at})
 
-    async def _send_home(self, row: Row[Any], item: InHand) -> None:
+    async def _send_home(self, taken: Taken) -> None:
         """Move a message that can be read by now into the tenant that it names.
 
         No transaction reaches both tenants: after a crash it is in both, and takes effect once.
         """
-        books = self._books
+        books, row = self._books, taken.head
         due = Standing(WAITING, row.reason, holds_key=False, due_at=books.clock.now())
-        await move(books, [item], due)
+        await move(books, taken.items, due)
         async with books.transactions.begin(row.tenant_id) as session:
-            if await self._rows.lock(session, [(row, item)]):
+            if await self._rows.lock(session, taken.pairs, taken.until):
                 await books.parked.remove(session, [row])
 
     async def _finish(self, taken: Taken) -> bool:
         """Handle messages together, or as many of them as go; False when nothing was to be had."""
         pairs = taken.pairs
         if taken.items[0].tenant_id != taken.head.tenant_id:
-            await self._send_home(*pairs[0])
+            await self._send_home(taken)
             return True
         for plainly in (True, False) if len(pairs) > 1 else ():
             try:
@@ -233,7 +249,7 @@ class Returning:
     async def _together(self, pairs: Sequence[Pair], taken: Taken, *, plainly: bool) -> bool:
         """Handle messages in one transaction with their rows; take the marks of the rest back."""
         async with self._books.transactions.begin(taken.head.tenant_id) as session:
-            locked = await self._rows.lock(session, pairs)
+            locked = await self._rows.lock(session, pairs, taken.until)
             if not locked:
                 return False
             items = [item for _, item in locked]
@@ -254,7 +270,7 @@ class Returning:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
             async with books.transactions.begin(row.tenant_id) as session:
-                if not await self._rows.lock(session, taken.pairs[:1]):
+                if not await self._rows.lock(session, taken.pairs[:1], taken.until):
                     return False
                 await books.attempts.unmark(session, taken.items[1:])
                 outcomes: Sequence[Outcome] = ["parked"]
@@ -273,8 +289,7 @@ class Returning:
 
     def _item(self, session: AsyncSession, row: Row[Any]) -> InHand | None:
         """Read the message anew; None when nobody here wants it any more."""
-        known = None if is_place(row.message_id) else row.message_id
-        message = Incoming(row.topic, row.key, row.headers, row.body, row.content_type, known)
+        message = message_from(row)
         with untimed(session):  # upcasters and models are the user's
             content = self._routes.prepare(message)
         if isinstance(content, Ignored):

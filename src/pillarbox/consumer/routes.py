@@ -150,6 +150,11 @@ def _prepared(
         event = _event(current, route)
     except Misfit as misfit:
         return Unreadable(misfit.code, str(misfit))
+    except Exception as error:  # noqa: BLE001 - a model is the user's code, and the loop must not die of it
+        return Unreadable(
+            "invalid-field",
+            f"the model of {envelope.event_type} raised {type(error).__name__}",
+        )
     return Prepared(envelope, partial(route.handler, event))
 
 

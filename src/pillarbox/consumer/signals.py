@@ -4,16 +4,20 @@ from datetime import timedelta
 from typing import Final
 
 from pillarbox.errors import InvalidConfig
+from pillarbox.words import words_of
 
 LONGEST_WAIT: Final = timedelta(days=366)
 
 
 class Signal(Exception):
-    """A wish of a handler; whatever it wrote for this message is rolled back."""
+    """A wish of a handler; whatever it wrote for this message is rolled back.
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    The reason is a text, or what has one, such as an error.
+    """
+
+    def __init__(self, reason: object) -> None:
+        self.reason = words_of(reason)
+        super().__init__(self.reason)
 
 
 class Retry(Signal):
@@ -24,7 +28,7 @@ class Retry(Signal):
     A year is the longest.
     """
 
-    def __init__(self, after: timedelta, reason: str = "the handler asked to wait") -> None:
+    def __init__(self, after: timedelta, reason: object = "the handler asked to wait") -> None:
         if after < timedelta(0):
             raise InvalidConfig("Retry.after", "is negative", "pass a time from now on")
         if after > LONGEST_WAIT:
@@ -33,6 +37,18 @@ class Retry(Signal):
                 f"is longer than {LONGEST_WAIT.days} days",
                 "pass a shorter time, or park the message",
             )
+        super().__init__(reason)
+        self.after = after
+
+
+class NotNow(Signal):
+    """Take the message back as if it had not been tried: no attempt is counted.
+
+    For a consumer that stands still as a whole, and is stopped: it tries again after this time until
+    then. A message that alone is not ready asks for a `Retry`.
+    """
+
+    def __init__(self, after: timedelta, reason: object) -> None:
         super().__init__(reason)
         self.after = after
 

@@ -1,13 +1,14 @@
 """Tasks that handlers left to be done after their commit: at least once, and by their names.
 
-A task is taken by letting it be due again only after its limit: no transaction is open while it
-runs, and whoever finds it later knows that its process has gone.
+A task is taken by letting it be due again a little later, and prolonging that while it runs: no
+transaction is open meanwhile, and whoever finds it due knows that its process has gone.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,15 +17,19 @@ from sqlalchemy import ColumnElement, Row, delete, select, update
 from pillarbox.consumer.batch import Books
 from pillarbox.consumer.context import Task
 from pillarbox.consumer.observer import Observer
+from pillarbox.consumer.transactions import DatabaseAway
 from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.retry import RetryPolicy
 from pillarbox.schema.tables import inbox_task
 from pillarbox.tenancy import DEFAULT_TENANT
-from pillarbox.words import storable, storable_class
+from pillarbox.words import storable, storable_class, words_of
 
 log = logging.getLogger("pillarbox.consumer")
 
 LIMIT: Final = timedelta(seconds=60)
+HELD: Final = timedelta(seconds=10)
+"""How long a task is not due after its process was heard of."""
+_SIGNS: Final = 3
 
 
 class UnknownTask(Exception):
@@ -40,10 +45,9 @@ class StoredTasks:
         tasks: Mapping[str, Task],
         observer: Observer,
         chance: random.Random,
-        limit: timedelta = LIMIT,
     ) -> None:
         self._books, self._tasks, self._observer = books, tasks, observer
-        self._chance, self._limit = chance, limit
+        self._chance = chance
         self._table = books.transactions.table(inbox_task)
         config = books.config
         self._retry = RetryPolicy(10**9, config.retry_delay, config.retry_delay_max)
@@ -57,7 +61,8 @@ class StoredTasks:
         if row is None:
             return None
         try:
-            await self._run(row)
+            async with self._held_on_to(row):
+                await self._run(row)
         except Exception as error:  # noqa: BLE001 - a task is the user's code, and comes again
             await self._failed(row, error)
             return False
@@ -65,7 +70,7 @@ class StoredTasks:
         return True
 
     async def _take(self, tenant_id: str | None, due_by: datetime) -> Row[Any] | None:
-        columns, now = self._table.c, self._books.clock.now()
+        columns = self._table.c
         query = (
             select(self._table)
             .where(columns.consumer == self._books.consumer, columns.due_at <= due_by)
@@ -78,9 +83,40 @@ class StoredTasks:
         async with self._books.transactions.begin(tenant_id or DEFAULT_TENANT) as session:
             row = (await session.execute(query)).first()
             if row is not None:
-                taken = {"due_at": now + self._limit, "attempts": columns.attempts + 1}
+                taken = {"due_at": self._later(), "attempts": columns.attempts + 1}
                 await session.execute(update(self._table).where(*self._this(row)).values(**taken))
         return row
+
+    @asynccontextmanager
+    async def _held_on_to(self, row: Row[Any]) -> AsyncIterator[None]:
+        """Keep a task from being due for as long as the block runs."""
+        over = asyncio.Event()
+        holding = asyncio.ensure_future(self._hold_on_to(row, over))
+        try:
+            yield
+        finally:
+            over.set()  # not cancelled: a statement of its own is answered first
+            try:
+                await asyncio.wait({holding})
+            except asyncio.CancelledError:
+                holding.cancel()
+                raise
+            if error := holding.exception():
+                log.warning("task_not_held", extra={"task": row.name, "error": words_of(error)})
+
+    async def _hold_on_to(self, row: Row[Any], over: asyncio.Event) -> None:
+        while not over.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD.total_seconds() / _SIGNS):
+                    await over.wait()
+                return
+            with suppress(DatabaseAway):  # then another process may do it, too
+                async with self._books.transactions.begin(row.tenant_id) as session:
+                    held = update(self._table).where(*self._this(row)).values(due_at=self._later())
+                    await session.execute(held)
+
+    def _later(self) -> datetime:
+        return self._books.clock.now() + HELD
 
     async def _run(self, row: Row[Any]) -> None:
         task = self._tasks.get(row.name)
@@ -89,7 +125,7 @@ class StoredTasks:
                 f"no task is registered as {row.name!r}; register it, or wait for the process "
                 "that has it"
             )
-        async with asyncio.timeout(self._limit.total_seconds()):
+        async with asyncio.timeout(LIMIT.total_seconds()):
             with answering_for_itself():
                 running = task.function(**row.arguments)
                 if running is not None:
@@ -111,7 +147,7 @@ class StoredTasks:
         values = {
             "due_at": self._books.clock.now() + timedelta(seconds=seconds),
             "error_class": storable_class(name),
-            "error_message": storable(str(error)),
+            "error_message": storable(words_of(error)),
         }
         async with self._books.transactions.begin(row.tenant_id) as session:
             await session.execute(update(self._table).where(*self._this(row)).values(**values))

@@ -17,12 +17,13 @@ from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session
 
-from pillarbox.consumer.committing import commit
 from pillarbox.errors import UnitOfWorkError
 from pillarbox.event.context import tenant
 from pillarbox.outbox.capture import SETTINGS, TENANT
 from pillarbox.schema.tables import outbox_settings, table_in
 from pillarbox.tenancy import DEFAULT_TENANT
+from pillarbox.uow.committing import commit
+from pillarbox.words import words_of
 
 SessionFactory = async_sessionmaker[AsyncSession] | Callable[[], AsyncSession]
 
@@ -46,7 +47,7 @@ class DatabaseAway(Exception):
     """The database did not do what was asked, by no fault of a message; nothing counts as a try."""
 
     def __init__(self, cause: BaseException) -> None:
-        first = str(cause).splitlines()[0] if str(cause) else ""
+        first = words_of(cause).partition("\n")[0]
         super().__init__(f"{type(cause).__name__}: {first}")
 
 

@@ -53,7 +53,12 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Untouched:
-    """It was not tried: something before it must be finished first."""
+    """It was not tried: something before it must be finished first.
+
+    With a time, whoever handles it stands still for now: it is kept in hand for so long.
+    """
+
+    after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +183,8 @@ def judge(
 ) -> Verdict:
     """Say what becomes of a message; `attempt` counts this try, `held_for` the seconds before it."""
     match end:
+        case Untouched(timedelta() as after):
+            return Hold(after.total_seconds())  # whatever the limit: no attempt is counted
         case Applied() | Repeated() | Dropped() | SetAside() | Untouched() | Suspected():
             return _DECIDED[type(end)]
         case KeyHeld() | Crashed():

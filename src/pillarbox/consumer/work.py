@@ -3,11 +3,12 @@
 At first the handlers of a batch run one after the other without savepoints. When one of them fails,
 all is rolled back and done again with a savepoint for each, and when that fails as a whole (at the
 commit, say), each message gets a transaction of its own. So a good batch costs few round trips, and
-a bad message costs only itself.
+a bad message costs only itself. Slow handlers make a batch shorter: what there is no time for is not
+begun, and comes with the next one.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -19,7 +20,7 @@ from pillarbox.consumer.context import Context
 from pillarbox.consumer.lane import InHand, Line
 from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.routes import Prepared
-from pillarbox.consumer.signals import Drop, Park, Retry
+from pillarbox.consumer.signals import Drop, NotNow, Park, Retry
 from pillarbox.consumer.transactions import DatabaseAway, untimed
 from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.consumer.verdict import (
@@ -35,10 +36,14 @@ from pillarbox.consumer.verdict import (
 )
 from pillarbox.errors import ContentMismatch, UnitOfWorkError
 from pillarbox.uow.joining import joined_transaction
+from pillarbox.words import words_of
 
 log = logging.getLogger("pillarbox.consumer")
 
 Handling = Callable[[Batch], Awaitable[None]]
+
+_LEAST: Final = 1.0
+"""Seconds that the handlers of a batch have in any case, however short the hold limit is."""
 
 _SAVEPOINT_GONE: Final = (
     "the handler ended the savepoint that it runs in, or left one of its own open; end what you "
@@ -142,7 +147,7 @@ class Work:
     async def _one_by_one(self, todo: Sequence[InHand]) -> Ends:
         ends: Ends = {}
         stopped: set[Line] = set()
-        for item in todo:
+        for item in self._while_time_lasts(todo, ends):
             if item.line in stopped:
                 ends[item] = Untouched()
                 continue
@@ -156,21 +161,34 @@ class Work:
                 stopped.add(item.line)
         return ends
 
+    def _while_time_lasts(self, items: Sequence[InHand], ends: Ends) -> Iterator[InHand]:
+        """Yield messages, the first in any case; leave those untouched for which no time is left.
+
+        A broker takes messages back from whoever holds them for too long, and a partition that goes
+        to another member does not wait for a whole batch: all of it would be undone, each time.
+        """
+        latest = self._now() + max(self._books.config.hold_limit / 2, _LEAST)
+        for number, item in enumerate(items):
+            if number and self._now() >= latest:
+                ends.update(dict.fromkeys(items[number:], Untouched()))
+                return
+            yield item
+
     async def _plainly(self, batch: Batch) -> None:
         """Run the handlers one after the other; if one fails, all of them go."""
-        items = batch.to_handle
         try:
-            for item in items:
+            for item in self._while_time_lasts(batch.to_handle, batch.ends):
                 await self._call(batch, item)
             await batch.session.flush()
+            await batch.refuse_aborted()
         except Exception as error:
             raise _Spoiled from error
-        batch.ends.update(dict.fromkeys(items, Applied()))
+        batch.ends.update(dict.fromkeys(batch.to_handle, Applied()))
 
     async def _in_savepoints(self, batch: Batch) -> None:
         """Run each handler in a savepoint; nothing of a line goes on behind one that failed."""
         stopped: set[Line] = set()
-        for item in batch.to_handle:
+        for item in self._while_time_lasts(batch.to_handle, batch.ends):
             if item.line in stopped:
                 batch.ends[item] = Untouched()
                 continue
@@ -225,14 +243,17 @@ def end_of(error: BaseException) -> End:
     match error:
         case _Spoiled() if error.__cause__ is not None:
             return end_of(error.__cause__)
-        case Retry():
+        # A subclass that does not call ours may lack its parts, and is then an error like others.
+        case NotNow(after=timedelta()):
+            return Untouched(error.after)
+        case Retry(after=timedelta(), reason=str()):
             return AskedToWait(error.after, error.reason)
-        case Park():
+        case Park(reason=str()):
             return AskedToPark(error.reason)
-        case Drop():
+        case Drop(reason=str()):
             return Dropped(error.reason)
         case _:
-            return Failed(type(error).__name__, str(error))
+            return Failed(type(error).__name__, words_of(error))
 
 
 def _refuse_other_savepoints(whole: bool) -> None:

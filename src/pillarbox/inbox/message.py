@@ -31,11 +31,16 @@ class InboxMessage:
 
     @classmethod
     def of(cls, envelope: MessageEnvelope) -> "InboxMessage":
-        """Take a message from its envelope; its content is the body as it came."""
+        """Take a message from its envelope; its content is the body as it came.
+
+        A tombstone has an empty one, which is known to be another than any other. Without a
+        payload the content is unknown, and passes for every one.
+        """
+        body = envelope.body()
         return cls(
             message_id=envelope.event_id,
             event_type=envelope.event_type,
-            payload=envelope.body(),
+            payload=b"" if body is None else body,
             source=envelope.source,
         )
 
@@ -79,7 +84,7 @@ def sorted_once(rows: Iterable[InboxRow]) -> list[InboxRow]:
 
 def _kept(payload: Any, settings: CaptureSettings) -> str | None:
     match payload:
-        case None:
+        case None | b"":  # of a tombstone there is nothing to keep
             return None
         case bytes() | bytearray() | memoryview():
             return check_json_text(bytes(payload), limits=settings.limits)

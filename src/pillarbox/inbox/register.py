@@ -27,7 +27,7 @@ from pillarbox.tenancy import DEFAULT_TENANT, enter_tenant
 CLEANUP_BATCH: Final = 1_000
 MIN_DAYS: Final = 0.01
 MAX_DAYS: Final = 36_500
-_COMPARED_AT_ONCE: Final = 5_000  # drivers take some 32,000 parameters
+COMPARED_AT_ONCE: Final = 5_000  # drivers take some 32,000 parameters
 _TENANT: Final = "pillarbox.inbox_tenant"
 log = logging.getLogger("pillarbox.inbox")
 
@@ -137,8 +137,8 @@ class Register:
         self, connection: Connection, place: Mapping[str, str], message_ids: Sequence[str]
     ) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
-        for start in range(0, len(message_ids), _COMPARED_AT_ONCE):
-            asked = {"message_ids": list(message_ids[start : start + _COMPARED_AT_ONCE])}
+        for start in range(0, len(message_ids), COMPARED_AT_ONCE):
+            asked = {"message_ids": list(message_ids[start : start + COMPARED_AT_ONCE])}
             query = statements.hashes(self._settings.schema)
             found |= {row[0]: row[1] for row in connection.execute(query, {**place, **asked})}
         return found
