@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from pillarbox import Pillarbox, SQLAlchemyUnitOfWork
 from tests.support.orders import Line, Order
@@ -46,8 +47,8 @@ async def place_order(uow: SQLAlchemyUnitOfWork, order: NewOrder) -> OrderOut:
     return OrderOut(id=order.id, total=order.total)
 
 
-def make_shop(url: str, **options: Any) -> Shop:
-    box = Pillarbox(url, service="shop", environ={})
+def make_shop(database: str | AsyncEngine, **options: Any) -> Shop:
+    box = Pillarbox(database, service="shop", environ={})
     shop = Shop(box, FastAPI())
 
     async def user(request: Request, x_user: Annotated[str, Header()] = "") -> None:

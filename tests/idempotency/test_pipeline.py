@@ -15,6 +15,7 @@ from sqlalchemy.util import greenlet_spawn
 from pillarbox.idempotency import pipeline
 from pillarbox.idempotency.answer import Answer
 from pillarbox.idempotency.command import opened
+from pillarbox.idempotency.decision import Replay
 from pillarbox.idempotency.errors import CommandNotCommitted, IdempotencyError
 from pillarbox.idempotency.settings import IdempotencySettings
 from pillarbox.idempotency.store import CommandStore
@@ -75,7 +76,7 @@ async def execute(
         await command.claim("default", "ada", "POST /orders")
         assert command.executes
         await greenlet_spawn(lambda: work(command.owner.connection()))
-        return await command.commit(ANSWER)
+        return await command.commit(ANSWER, None)
 
 
 @pytest.fixture
@@ -131,6 +132,24 @@ async def test_the_statements_are_prepared_and_found_again_after_all_were_deallo
     assert counts[13] < 2
     assert counts[-1] >= 2
     assert await database.scalar("SELECT count(*) FROM idempotency WHERE state = 'done'") == 20
+
+
+async def test_a_repeated_command_leaves_the_statements_prepared(
+    database: Database, engine: AsyncEngine
+) -> None:
+    prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %s"
+    commands = store()
+    for n in range(8):
+        await execute(engine, said("SELECT 1"), key=f"k-{n}", commands=commands)
+    async with opened(commands, engine.sync_engine, Tenancy(), "k-1", "seen") as command:
+        decision = await command.claim("default", "ada", "POST /orders")
+    async with engine.connect() as connection:
+        kept = (await connection.exec_driver_sql(prepared, ("%idempotency%",))).scalar_one()
+
+    assert isinstance(decision, Replay)
+    assert kept >= 2
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    assert await database.scalar(locks) == 0
 
 
 async def test_the_transaction_has_the_engine_s_isolation_level(
@@ -284,7 +303,7 @@ async def test_a_server_that_ends_the_connection_meanwhile_is_heard(
         connection = command.owner.connection()
         await end(await greenlet_spawn(lambda: connection.exec_driver_sql(BACKEND).scalar_one()))
 
-        failed = await command.commit(ANSWER)
+        failed = await command.commit(ANSWER, None)
 
     assert failed is not None
     assert failed.code == "command-unknown"

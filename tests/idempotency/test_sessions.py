@@ -1,6 +1,7 @@
 """Handlers that write by a session, and handlers that roll back: one transaction all the same."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import httpx
@@ -81,7 +82,38 @@ def add_routes(shop: Shop) -> None:
                 await place_order(uow, body)
         return body.id
 
+    add_dependencies(shop, router)
     shop.app.include_router(router)
+
+
+def add_dependencies(shop: Shop, router: APIRouter) -> None:
+    """Add endpoints behind dependencies whose units of work are undone."""
+    box = shop.box
+    Uow = Annotated[SQLAlchemyUnitOfWork, Depends(box.uow)]  # noqa: N806 - a type
+
+    async def known() -> None:
+        """Insert what may be there already, as dependencies do that get or create."""
+        with suppress(IntegrityError):
+            async with box.unit_of_work() as uow:
+                await uow.session.execute(insert(Order).values(id="o-known", version=1))
+                await uow.commit()
+
+    async def undecided() -> None:
+        async with box.unit_of_work() as uow:
+            await uow.repository(Order).save(Order.place("o-undecided"))
+            await uow.session.flush()
+            await uow.rollback()
+
+    @router.post("/known", dependencies=[Depends(known)])
+    async def after_known(body: NewOrder, uow: Uow) -> str:
+        shop.executed.append(body.id)
+        await place_order(uow, body)
+        return body.id
+
+    @router.post("/undecided", dependencies=[Depends(undecided)])
+    async def after_undecided(body: NewOrder) -> str:
+        shop.executed.append(body.id)
+        return body.id
 
 
 @pytest.fixture
@@ -141,6 +173,34 @@ async def test_a_dependency_that_leaves_its_writing_uncommitted_takes_no_claim_w
 ) -> None:
     first = await held.post("/held/untidy", json=ORDER, headers=K1)
     again = await held.post("/held/untidy", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert shop.executed == ["o-1"]
+    assert await database.order_ids() == []
+
+
+async def test_a_dependency_whose_insert_is_refused_takes_no_claim_with_it(
+    database: Database, shop: Shop, held: httpx.AsyncClient
+) -> None:
+    """The claim passed for undone with the dependency, met its own row, and was a 409 for ever."""
+    async with database.sessions() as session:
+        session.add(Order(id="o-known"))
+        await session.commit()
+
+    first = await held.post("/held/known", json=ORDER, headers=K1)
+    again = await held.post("/held/known", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert shop.executed == ["o-1"]
+    assert await database.order_ids() == ["o-1", "o-known"]
+    assert await database.event_types() == ["OrderPlaced"]
+
+
+async def test_a_dependency_that_rolls_back_takes_no_claim_with_it(
+    database: Database, shop: Shop, held: httpx.AsyncClient
+) -> None:
+    first = await held.post("/held/undecided", json=ORDER, headers=K1)
+    again = await held.post("/held/undecided", json=ORDER, headers=K1)
 
     assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
     assert shop.executed == ["o-1"]

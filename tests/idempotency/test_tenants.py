@@ -1,6 +1,7 @@
 """Keys behind the wall: each tenant has its own, also for PostgreSQL's row-level security."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
@@ -45,7 +46,8 @@ class TenantShop:
         async def enter(
             request: Request, call_next: Callable[[Request], Awaitable[Response]]
         ) -> Response:
-            with tenant(request.headers["x-tenant"]):
+            named = request.headers.get("x-tenant")
+            with nullcontext() if named is None else tenant(named):
                 return await call_next(request)
 
         router = APIRouter(route_class=box.idempotent_route(principal=lambda _: "ada", quota=3))
@@ -61,6 +63,19 @@ class TenantShop:
             uow.session.add(Customer(id=body.id))
             await uow.commit()
             return f"{name} has {body.id}"
+
+        async def audited() -> None:
+            async with SQLAlchemyUnitOfWork(box.session_factory, tenant_id="globex") as uow:
+                await uow.outbox.add(topic="audit", payload={})
+                await uow.commit()
+
+        async def entered(request: Request) -> AsyncIterator[None]:
+            with tenant(request.headers["x-late-tenant"]):
+                yield
+
+        @router.post("/audited", dependencies=[Depends(audited)])
+        async def audited_first(_: Annotated[None, Depends(entered)]) -> str:
+            return "done"
 
         self.app.include_router(router)
 
@@ -182,3 +197,19 @@ async def test_a_key_that_is_undone_leaves_no_note_of_its_tenant(
     assert wall.rows("SELECT count(*) FROM consumer_tenant") == [(0,)]
     await post(shop, "acme", 901, "k-2")
     assert wall.rows("SELECT tenant_id, kind FROM consumer_tenant") == [("acme", "records")]
+
+
+async def test_an_event_of_a_dependency_is_written_as_its_own_tenant(
+    wall: Wall, shop: TenantShop
+) -> None:
+    """It was left to the end, when the transaction worked for the tenant of the command."""
+    wall.admin.execute("DELETE FROM outbox")
+    transport = httpx.ASGITransport(shop.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        answers = [
+            await client.post("/audited", headers=K1 | {"X-Late-Tenant": "acme"}) for _ in range(2)
+        ]
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[1].headers["idempotency-replayed"] == "true"
+    assert wall.rows("SELECT tenant_id, topic FROM outbox") == [("globex", "audit")] * 2

@@ -14,6 +14,7 @@ from pillarbox import CommitUnknown, Pillarbox, SqlAlchemyOutbox
 from pillarbox.errors import (
     BusUnreachable,
     DatabaseUnreachable,
+    InvalidKey,
     InvalidTopic,
     PayloadTooLarge,
     TenantMismatch,
@@ -33,6 +34,8 @@ class NewOrder(BaseModel):
 RAISED = {
     "tenant": TenantRequired("this request"),
     "other-tenant": TenantMismatch("this request", "acme", "globex"),
+    "bad-tenant": InvalidKey("tenant_id", "is no tenant id", "use letters"),
+    "key": InvalidKey("key", "planted-secret", "no"),
     "large": PayloadTooLarge(9, 8, "kafka"),
     "topic": InvalidTopic("topic", "planted-secret", "no"),
     "database": DatabaseUnreachable("postgresql://planted-secret"),
@@ -71,6 +74,8 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
     [
         ("tenant", 400, "tenant-required"),
         ("other-tenant", 403, "tenant-mismatch"),
+        ("bad-tenant", 400, "invalid-key"),
+        ("key", 500, "invalid-key"),
         ("large", 413, "payload-too-large"),
         ("topic", 500, "invalid-topic"),
         ("database", 503, "database-unreachable"),
@@ -198,6 +203,10 @@ async def test_a_request_is_done_in_its_tenant_and_refused_without_one(database:
         other = await client.post("/notes", json="a", headers={"x-proven-tenant": "b"} | key)
         threaded = await client.get("/sync", headers=acme)
         nobody = await client.post("/notes", json="b", headers=key)
+        odd = [
+            await client.get("/sync", headers={"x-proven-tenant": tenant_id})
+            for tenant_id in ("t" * 65, "a b")
+        ]
     await box.engine.dispose()
 
     assert (noted.json(), again.json(), other.json(), threaded.json()) == (
@@ -205,5 +214,8 @@ async def test_a_request_is_done_in_its_tenant_and_refused_without_one(database:
     )  # fmt: skip
     assert nobody.status_code == 400
     assert nobody.json()["type"] == "urn:pillarbox:error:tenant-required"
+    assert {(each.status_code, each.json()["type"]) for each in odd} == {
+        (400, "urn:pillarbox:error:invalid-key")
+    }
     assert sorted(record.tenant_id for record in await database.events()) == ["acme", "b"]
     assert current_tenant() is None

@@ -18,8 +18,13 @@ from pillarbox.idempotency.errors import (
     IdempotencyError,
 )
 from pillarbox.idempotency.scope import Scope
-from pillarbox.idempotency.store import Bid, CommandStore
+from pillarbox.idempotency.statement import roll_back
+from pillarbox.idempotency.store import Bid, CommandStore, Ending
+from pillarbox.outbox.postponed import PostponedEvent
+from pillarbox.outbox.write import refuse_autocommit
 from pillarbox.tenancy import Tenancy, enter_tenant
+from pillarbox.uow.committing import hanging_up
+from pillarbox.uow.joining import running_transaction
 from pillarbox.uow.outcome import is_unknown
 from pillarbox.uow.owner import CommandOwner, owner_of
 
@@ -62,11 +67,14 @@ class Command:
 
     async def claim(self, tenant_id: str, principal: str, operation: str) -> Decision:
         """Insert the key's row, and say what is to be done."""
-        bid = self.bid = Bid(Scope.of(tenant_id, principal, operation, self.key), self.fingerprint)
+        bid = Bid(Scope.of(tenant_id, principal, operation, self.key), self.fingerprint)
         if self.store.is_busy(bid):
             return self._decide(Busy())  # a transaction of ours would wait for the other one
+        running = running_transaction()
+        # Units of work of dependencies may have been undone, or have left an event to be written.
+        connection = self.owner.connection if running is None else running.connection
         try:
-            return await greenlet_spawn(lambda: self._claim(self.owner.connection(), bid))
+            return await greenlet_spawn(lambda: self._claim(connection(), bid))
         except DBAPIError as error:
             if self.store.is_held_off(error):
                 return self._decide(Busy())
@@ -80,6 +88,8 @@ class Command:
             raise ClaimLost
 
     def _claim(self, connection: Connection, bid: Bid) -> Decision:
+        refuse_autocommit(connection)
+        self.bid = bid
         if self.tenancy.required:
             enter_tenant(connection, bid.scope.tenant_id)
             self.owner.tenant_id = bid.scope.tenant_id
@@ -87,6 +97,14 @@ class Command:
         if isinstance(seen, Claimed):
             self._claimed = seen
         return self._decide(seen)
+
+    def close(self) -> None:
+        """Roll back what is not committed, and give the connection back."""
+        try:
+            if self.decision is not None and not self.executes:
+                roll_back(self.owner.driver)  # it was answered by what stood there
+        finally:
+            self.owner.close()
 
     def ended(self) -> None:
         """Tell the store that the transaction is over."""
@@ -97,13 +115,18 @@ class Command:
         self.decision = decide(seen, self.fingerprint, self.store.settings)
         return self.decision
 
-    async def commit(self, answer: Answer | None) -> IdempotencyError | None:
+    async def commit(
+        self, answer: Answer | None, event: PostponedEvent | None
+    ) -> IdempotencyError | None:
         """Record an answer and commit; say what went wrong, for then it must not be sent.
 
-        Without an answer only what the dependencies did is committed.
+        The event is the one that the command's unit of work has left to its last statement.
+        Without an answer only what the dependencies did is committed. Cancelled meanwhile, the
+        outcome is unknown, and the connection is closed.
         """
+        driver, work = self.owner.driver, greenlet_spawn(self._commit, answer, event)
         try:
-            await greenlet_spawn(self._commit, answer)
+            await (work if driver is None else hanging_up(driver, work))
         except _NotRecorded:
             return CommandNotCommitted()
         except (DBAPIError, OSError) as error:
@@ -113,17 +136,20 @@ class Command:
             return CommandNotCommitted()
         return None
 
-    def _commit(self, answer: Answer | None) -> None:
+    def _commit(self, answer: Answer | None, event: PostponedEvent | None) -> None:
+        connection = self.owner.connection()
         if answer is None:
+            if event is not None:
+                event.write(connection)
             self.owner.commit()
             return
         if self.bid is None:
             raise _NotRecorded
-        connection, tenant_id = self.owner.connection(), self.bid.scope.tenant_id
+        tenant_id = self.bid.scope.tenant_id
         notes = self.tenancy.required and not self.store.tenants.is_noted(connection, tenant_id)
         may_commit = self.owner.restarts and not notes  # nothing but the commit is to follow
-        place = self._claimed.place
-        if not self.store.record(connection, self.bid, answer, place, may_commit=may_commit):
+        ending = Ending(self._claimed.place, event, may_commit=may_commit)
+        if not self.store.record(connection, self.bid, answer, ending):
             raise _NotRecorded
         if notes:
             self.store.tenants.note(connection, tenant_id)
@@ -150,6 +176,6 @@ async def opened(
 
 async def _closed(command: Command) -> None:
     try:
-        await greenlet_spawn(command.owner.close)
+        await greenlet_spawn(command.close)
     finally:
         command.ended()

@@ -42,6 +42,7 @@ from pillarbox.idempotency.settings import IdempotencySettings
 from pillarbox.idempotency.store import CommandStore
 from pillarbox.tenancy import DEFAULT_TENANT, Tenancy
 from pillarbox.uow.joining import joined_transaction
+from pillarbox.uow.running import RunningTransaction
 
 Endpoint = Callable[..., Any]
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -199,7 +200,9 @@ async def _run(admission: _Admission, original: Handler) -> Response:
     raised: Exception | None = None
     try:
         # The answer's row is written next, and would fail in an aborted transaction.
-        async with joined_transaction(command.owner, asks_at_end=False) as running:
+        async with joined_transaction(
+            command.owner, asks_at_end=False, takes_event=True
+        ) as running:
             try:
                 response = await original(request)
             except Exception as error:  # noqa: BLE001 - it is raised again when the rest is settled
@@ -209,7 +212,7 @@ async def _run(admission: _Admission, original: Handler) -> Response:
         return admission.overtaken()
     if isinstance(raised, ClaimLost):
         return admission.overtaken()
-    failed = await _settle(admission, response, is_armed=running.armed > 0)
+    failed = await _settle(admission, response, running)
     if failed is not None:
         return admission.parts.refused(failed)
     if raised is not None or response is None:
@@ -219,16 +222,16 @@ async def _run(admission: _Admission, original: Handler) -> Response:
 
 
 async def _settle(
-    admission: _Admission, response: Response | None, *, is_armed: bool
+    admission: _Admission, response: Response | None, running: RunningTransaction
 ) -> IdempotencyError | None:
     """Commit what is to stay, with the answer; say what went wrong."""
     command, parts = admission.command, admission.parts
     if not command.executes:
         if command.decision is None:
             parts.observer.ended("refused")
-        return await command.commit(None) if is_armed else None
+        return await command.commit(None, running.postponed) if running.armed else None
     kept = _kept(response, parts.settings)
-    failed = None if kept is None else await command.commit(kept)
+    failed = None if kept is None else await command.commit(kept, running.postponed)
     if failed is None:
         parts.observer.ended("undone" if kept is None else "executed")
     return failed

@@ -6,6 +6,7 @@ statements are looked up and noted where its cursors do it.
 """
 
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
@@ -50,6 +51,22 @@ def run_shared(
     cancelled meanwhile must not use the connection again.
     """
     return await_only(_run(_Exchange(driver, statement, values), commits))
+
+
+def roll_back(driver: AsyncConnection[Any]) -> None:
+    """Roll back a transaction that has defined nothing, so that what is prepared stays so.
+
+    psycopg's own rollback deallocates all prepared statements, since they may depend on what is
+    undone. It follows all the same, finds nothing to do, and sees to a connection that is lost.
+    """
+    if driver.pgconn.transaction_status == TransactionStatus.INTRANS:
+        with suppress(psycopg.Error):
+            await_only(_roll_back(driver))
+
+
+async def _roll_back(driver: AsyncConnection[Any]) -> None:
+    async with driver.lock:
+        await driver.wait(driver._exec_command(b"ROLLBACK"))  # noqa: SLF001 - as its own rollback does
 
 
 async def _run(exchange: "_Exchange", commits: bool) -> Found:

@@ -7,10 +7,11 @@ being written, and does not run into the INSERT, which would wait for the other 
 from typing import Any, Final
 
 from sqlalchemy import (
+    CTE,
     BigInteger,
-    Boolean,
     ColumnElement,
     Connection,
+    Integer,
     Interval,
     Select,
     Text,
@@ -28,7 +29,8 @@ from sqlalchemy.types import UserDefinedType
 from pillarbox.idempotency.decision import Busy, Claimed, OverQuota, Sighting
 from pillarbox.idempotency.quota import Allowances
 from pillarbox.idempotency.statement import CompiledOnce
-from pillarbox.idempotency.store import Bid, CommandStore, sighting_of
+from pillarbox.idempotency.store import Bid, CommandStore, Ending, sighting_of
+from pillarbox.outbox.postponed import written
 
 _NOW: Final = func.now()
 _KEY: Final = ("tenant_id", "principal", "operation", "key_hash")
@@ -50,6 +52,12 @@ class _Tid(UserDefinedType[str]):
 _CTID: Final = literal_column("ctid", _Tid())
 
 
+def _nothing_or_failure(recorded: CTE, count: ColumnElement[int]) -> Select[Any]:
+    """Return no row if the count is one; none need be read. A division by zero says that it is not."""
+    is_zero: ColumnElement[bool] = literal_column("1", Integer) // count == literal_column("0")
+    return select(literal_column("1")).select_from(recorded).having(is_zero)
+
+
 class PostgresCommands(CommandStore):
     """Commands in PostgreSQL."""
 
@@ -62,6 +70,7 @@ class PostgresCommands(CommandStore):
         self._insert_counting = CompiledOnce(self._make_insert_counting())
         self._record_at = CompiledOnce(self._make_record_at())
         self._record_or_fail = CompiledOnce(self._make_record_or_fail())
+        self._records_with_event: dict[str | None, CompiledOnce] = {}
 
     def claim(self, connection: Connection, bid: Bid) -> Sighting:
         """Insert the key's row, or say why not; at most two statements, neither of which waits."""
@@ -86,26 +95,24 @@ class PostgresCommands(CommandStore):
     def ended(self, bid: Bid) -> None:
         """Do nothing: the lock ends with its transaction."""
 
-    def _complete(
-        self,
-        connection: Connection,
-        values: dict[str, Any],
-        place: str | None,
-        *,
-        may_commit: bool = False,
-    ) -> bool:
+    def _complete(self, connection: Connection, values: dict[str, Any], ending: Ending) -> bool:
         """Go straight to the row.
 
         By its key, as long as the table has no statistics, the planner takes the index of callers
         and reads all keys of this one. Nobody else can move a row that is not committed.
         """
-        if place is None:
-            return super()._complete(connection, values, place)
-        values["its_place"] = place
-        if not may_commit:
+        if ending.place is None:
+            return super()._complete(connection, values, ending)
+        values["its_place"] = ending.place
+        if ending.event is not None:
+            values |= ending.event.values()
+            statement = self._record_with_event(ending.event.schema)
+        elif ending.may_commit:
+            statement = self._record_or_fail
+        else:
             return self._record_at.run(connection, values).changed == 1
         try:
-            self._record_or_fail.run(connection, values, may_commit=True)
+            statement.run(connection, values, may_commit=ending.may_commit)
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != _DIVISION_BY_ZERO:
                 raise
@@ -119,8 +126,18 @@ class PostgresCommands(CommandStore):
     def _make_record_or_fail(self) -> Select[Any]:
         """Make a record that fails without a row, so that a COMMIT sent with it is not done."""
         recorded = self._make_record_at().returning(literal_column("1")).cte("recorded")
-        never = literal_column("1 / count(*) = 0", Boolean)  # so that no row need be read
-        return select(literal_column("1")).select_from(recorded).having(never)
+        return _nothing_or_failure(recorded, func.count())
+
+    def _record_with_event(self, schema: str | None) -> CompiledOnce:
+        """Return a record that also writes an event, and fails without either of them."""
+        found = self._records_with_event.get(schema)
+        if found is None:
+            event = written(schema)
+            recorded = self._make_record_at().returning(literal_column("1")).cte("recorded")
+            events = select(func.count()).select_from(event).scalar_subquery()
+            made = CompiledOnce(_nothing_or_failure(recorded, func.count() * events))
+            found = self._records_with_event.setdefault(schema, made)
+        return found
 
     def _values(self, bid: Bid) -> dict[str, Any]:
         scope = bid.scope

@@ -47,7 +47,7 @@ class CompiledOnce:
         if not connection.in_transaction():
             connection.begin()  # SQLAlchemy does not see the driver, and would not begin by itself
         text, order = self._texts.get(connection.dialect.driver) or self._compile(connection)
-        given = values if order is None else [values[name] for name in order]
+        given = values if order is None else tuple([values[name] for name in order])
         if not is_plain(connection):
             result = connection.exec_driver_sql(text, given)
             return Found(result.rowcount, result.first() if result.returns_rows else None)
@@ -60,6 +60,14 @@ class CompiledOnce:
         compiled: Any = self._statement.compile(dialect=connection.dialect)
         found = _Text(str(compiled), tuple(compiled.positiontup or ()) or None)
         return self._texts.setdefault(connection.dialect.driver, found)
+
+
+def roll_back(driver: Any) -> None:
+    """Roll back a transaction that has defined nothing; SQLAlchemy's own rollback must follow."""
+    if hasattr(driver, "pgconn"):
+        from pillarbox.idempotency import pipeline  # noqa: PLC0415 - needs libpq
+
+        pipeline.roll_back(driver)
 
 
 def _is_psycopg(connection: Connection) -> bool:

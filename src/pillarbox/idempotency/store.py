@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 import orjson
@@ -40,6 +40,7 @@ from pillarbox.idempotency.scope import Scope
 from pillarbox.idempotency.settings import IdempotencySettings
 from pillarbox.idempotency.statement import CompiledOnce
 from pillarbox.idempotency.tenants import Tenants
+from pillarbox.outbox.postponed import PostponedEvent
 from pillarbox.schema.tables import idempotency, table_in
 
 
@@ -58,6 +59,21 @@ class Bid:
     scope: Scope
     fingerprint: str
     lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the record knows of the transaction that it is the last statement of."""
+
+    place: str | None = None
+    """Where the claim of this very transaction has put the row."""
+    event: PostponedEvent | None = None
+    """An event that is to be written with the record."""
+    may_commit: bool = False
+    """Whether the database may commit with it; the connection's own commit must follow."""
+
+
+_APART: Final = Ending()
 
 
 class CommandStore(ABC):
@@ -111,16 +127,9 @@ class CommandStore(ABC):
         connection: Connection,
         bid: Bid,
         answer: Answer,
-        place: str | None = None,
-        *,
-        may_commit: bool = False,
+        ending: Ending = _APART,
     ) -> bool:
-        """Complete a claimed row; False means that somebody else has taken it over.
-
-        `place` is where the claim of this very transaction has put it. With `may_commit` the
-        database may have committed by then, if the row was completed; the connection's own commit
-        must follow.
-        """
+        """Complete a claimed row; False means that somebody else has taken it over."""
         values = {
             "its_tenant_id": bid.scope.tenant_id,
             "its_principal": bid.scope.principal,
@@ -131,19 +140,13 @@ class CommandStore(ABC):
             "its_body": answer.body,
         }
         if bid.lease is None:
-            return self._complete(connection, values, place, may_commit=may_commit)
+            return self._complete(connection, values, ending)
         values["its_token"] = bid.lease.token
         return connection.execute(self._record_held, values).rowcount == 1
 
-    def _complete(
-        self,
-        connection: Connection,
-        values: dict[str, Any],
-        place: str | None,
-        *,
-        may_commit: bool = False,
-    ) -> bool:
-        del place, may_commit
+    def _complete(self, connection: Connection, values: dict[str, Any], ending: Ending) -> bool:
+        if ending.event is not None:
+            ending.event.write(connection)
         return self._record.run(connection, values).changed == 1
 
     def _make_record(self, by: Sequence[str] = Scope.__slots__) -> Update:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from pillarbox.errors import (
     BusUnreachable,
     DatabaseUnreachable,
+    InvalidKey,
     PayloadNotUnicode,
     PayloadTooLarge,
     PillarboxError,
@@ -114,6 +115,9 @@ def add_problem_handlers(app: FastAPI, *, docs_url: str | None = None) -> None:
 
 
 def _of_pillarbox(error: PillarboxError) -> Problem:
+    if isinstance(error, InvalidKey) and error.field == "tenant_id":
+        # The tenant comes with the request; the keys of events are the server's own affair.
+        return Problem(400, "The tenant is not valid", error.code, str(error))
     known = next((kind for kind in type(error).__mro__ if kind in _STATUS), None)
     if known is None:
         return Problem(_SERVER_ERROR, HTTPStatus(_SERVER_ERROR).phrase, error.code)

@@ -18,7 +18,7 @@ def tenant_from(resolve: Resolve) -> Callable[[Request], AsyncIterator[None]]:
 
     It runs after the dependencies that stand before it, so that the tenant may come from whoever
     was authenticated. Take it from something that proves it: a header alone does not. A request
-    without a tenant is refused.
+    without a tenant, or with one that is no tenant id, is refused.
     """
 
     async def in_tenant(request: Request) -> AsyncIterator[None]:
