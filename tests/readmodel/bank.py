@@ -1,13 +1,15 @@
 """An application with a model that follows a bus in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from pillarbox import Pillarbox
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.event.incoming import Incoming
+from pillarbox.readmodel.cache import RowCache
 from pillarbox.readmodel.config import ReadModelConfig
 from pillarbox.readmodel.making import ReadModelRunner
 from tests.readmodel.rig import Accounts, Rig
@@ -23,11 +25,17 @@ class Bank:
     """A bus in memory, and an application with a model that follows it."""
 
     def __init__(
-        self, rig: Rig, bus: MemoryMessageBus | None = None, config: ReadModelConfig = QUICK
+        self,
+        rig: Rig,
+        bus: MemoryMessageBus | None = None,
+        config: ReadModelConfig = QUICK,
+        *,
+        environ: Mapping[str, str] = MappingProxyType({}),
+        cache: RowCache | None = None,
     ) -> None:
         self.rig, self.bus = rig, bus or MemoryMessageBus()
-        self.box = Pillarbox(rig.database.engine, self.bus, service="bank", environ={})
-        self.model = self.box.read_model(Accounts, topics=[TOPIC], config=config)
+        self.box = Pillarbox(rig.database.engine, self.bus, service="bank", environ=environ)
+        self.model = self.box.read_model(Accounts, topics=[TOPIC], config=config, cache=cache)
 
     def send(self, event_type: str, body: str, version: int, *, message_id: str = "") -> None:
         headers = {

@@ -20,7 +20,9 @@ from pillarbox.readmodel.runner import LogRunner
 from pillarbox.schema.tables import readmodel_held
 from tests.support.database import Database
 
-MODELS = ("account", "account_shadow", "account_total", "account_total_shadow")
+MODELS = (
+    "account", "account_shadow", "account_total", "account_total_shadow", "credit", "credit_shadow",
+)  # fmt: skip
 TABLES = (
     "outbox", "readmodel", "readmodel_applied", "readmodel_held", "readmodel_member",
     "pillarbox_audit", "inbox", "inbox_attempt", "inbox_parked", "inbox_task", "consumer_tenant",
@@ -47,6 +49,15 @@ class AccountTotal(Base):
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     owner: Mapped[str] = mapped_column(String(64), primary_key=True)
     accounts: Mapped[int] = mapped_column(server_default="0")
+
+
+class Credit(Base):
+    __tablename__ = "credit"
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    account_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    owner: Mapped[str | None] = mapped_column(String(64))
+    cents: Mapped[int] = mapped_column(server_default="100")
+    deposits: Mapped[int] = mapped_column(default=7)
 
 
 class Opened(DomainEvent):
@@ -106,6 +117,26 @@ class Owners(ReadModel, name="owners", table=AccountTotal):
     @on(Opened)
     def opened(self, event: Opened) -> Change:
         return Increment(event.owner, accounts=1)
+
+
+class Credits(ReadModel, name="credits", table=Credit):
+    """A row for each account, whose numbers do not begin with nothing."""
+
+    @on(Opened)
+    def opened(self, event: Opened) -> Change:
+        return Upsert(event.account_id, owner=event.owner)
+
+    @on(Deposited)
+    def deposited(self, event: Deposited) -> Change:
+        return Increment(event.account_id, cents=event.cents)
+
+    @on(Renamed)
+    def renamed(self, event: Renamed) -> Change:
+        return Increment(event.account_id, deposits=1)
+
+    @on(Closed)
+    def closed(self, event: Closed) -> Change:
+        return Delete(event.account_id)
 
 
 @dataclass(slots=True)

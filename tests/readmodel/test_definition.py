@@ -1,9 +1,24 @@
 """Definitions are checked when they are made, with what is wrong and what to do."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, String, Table
+from sqlalchemy import (
+    Column,
+    Computed,
+    FetchedValue,
+    Float,
+    Integer,
+    MetaData,
+    Numeric,
+    String,
+    Table,
+    func,
+    literal,
+    null,
+    text,
+)
 
 from pillarbox import (
     Change,
@@ -191,3 +206,100 @@ async def test_an_application_runs_its_models_without_a_broker(rig: Rig) -> None
 
 async def has(rig: Rig) -> bool:
     return await rig.cents() == {"a": 5}
+
+
+NUMBER = Numeric(9, 2)
+
+
+def number(kind: Any = NUMBER, **options: Any) -> Table:
+    key = [Column(name, String(64), primary_key=True) for name in ("tenant_id", "id")]
+    return Table("t", MetaData(), *key, Column("n", kind, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {}),
+        ({"server_default": "100"}, {"n": Decimal(100)}),
+        ({"server_default": text("('1.50')")}, {"n": Decimal("1.50")}),
+        ({"server_default": text("'-3'::numeric")}, {"n": Decimal(-3)}),
+        ({"server_default": text("NULL")}, {}),
+        ({"server_default": literal(0)}, {"n": Decimal(0)}),
+        ({"server_default": literal(Decimal("1.5"))}, {"n": Decimal("1.5")}),
+        ({"server_default": null()}, {}),
+        ({"default": literal(7)}, {"n": Decimal(7)}),
+        ({"default": Decimal(7)}, {"n": Decimal(7)}),
+        ({"default": Decimal(7), "server_default": "100"}, {"n": Decimal(7)}),
+    ],
+)
+def test_a_number_begins_with_its_default(options: Any, expected: dict[str, Any]) -> None:
+    made = type("M", (ReadModel,), {}, name="m", table=number(**options))
+
+    assert made.defaults == expected  # type: ignore[attr-defined]  # of a class that is made here
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"server_default": func.random()},
+        {"server_default": FetchedValue()},
+        {"server_default": literal("now")},
+        {"default": lambda: 1},
+    ],
+)
+def test_a_number_whose_default_is_no_constant_is_refused(options: Any) -> None:
+    """What an increment of it comes to would depend on where batches are cut."""
+    with pytest.raises(InvalidConfig, match=r"column 'n', .* no constant; .* each Upsert"):
+        type("M", (ReadModel,), {}, name="m", table=number(**options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        (Integer(), "NaN"),
+        (Integer(), "Infinity"),
+        (Integer(), "1.5"),
+        (Integer(), literal(1.5)),
+        (Numeric(9, 2), "1.505"),
+        (Numeric(9, 2), "Infinity"),
+    ],
+)
+def test_a_number_whose_default_the_database_would_round_is_refused(
+    kind: Any, default: Any
+) -> None:
+    """A row once began with 1 where PostgreSQL stores 2 for the default 1.5."""
+    with pytest.raises(InvalidConfig, match=r"column 'n', .* does not hold its default \S+; "):
+        type("M", (ReadModel,), {}, name="m", table=number(kind, server_default=default))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        (Integer(), "2.0", 2),
+        (Numeric(40, 2), "1" * 36 + ".25", Decimal("1" * 36 + ".25")),
+        (Numeric(), "1.505", Decimal("1.505")),
+        (Float(), "0.1", 0.1),
+    ],
+)
+def test_a_default_that_its_type_holds_is_taken_as_it_is(
+    kind: Any, default: str, expected: Any
+) -> None:
+    made = type("M", (ReadModel,), {}, name="m", table=number(kind, server_default=default))
+
+    found = made.defaults["n"]  # type: ignore[attr-defined]  # of a class that is made here
+
+    assert (found, type(found)) == (expected, type(expected))
+
+
+def test_what_a_table_does_by_itself_stands_in_the_shadow_table_too() -> None:
+    """A computed column, and a default that is only said to be there, were once no definition."""
+    live = number()
+    live.append_column(Column("twice", Integer, Computed("n * 2")))
+    live.append_column(Column("made", String(9), server_default=FetchedValue()))
+
+    made = type("M", (ReadModel,), {}, name="m", table=live)
+
+    shadow = made.shadow  # type: ignore[attr-defined]  # of a class that is made here
+    assert str(shadow.c.twice.computed.sqltext) == "n * 2"
+    assert isinstance(shadow.c.made.server_default, FetchedValue)
+    assert made.defaults == {}  # type: ignore[attr-defined]  # of a class that is made here

@@ -1,6 +1,7 @@
 """A model follows the log: nothing is lost, nothing is applied twice."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -178,7 +179,7 @@ async def test_a_history_that_was_cut_is_refused_and_named(rig: Rig) -> None:
     await cut(rig, 2)
 
     with pytest.raises(HistoryIncomplete, match="begins at position 3") as refused:
-        await rig.runner().drain()
+        await decided(rig.runner().drain)
 
     assert refused.value.found == "it begins at position 3"
     await rig.runner(history="kept").drain()
@@ -190,7 +191,7 @@ async def test_a_history_of_which_nothing_is_left_is_refused(rig: Rig) -> None:
     await cut(rig, 1)
 
     with pytest.raises(HistoryIncomplete, match="is empty"):
-        await rig.runner().drain()
+        await decided(rig.runner().drain)
 
 
 async def test_a_model_begins_before_the_first_event(rig: Rig) -> None:
@@ -201,6 +202,19 @@ async def test_a_model_begins_before_the_first_event(rig: Rig) -> None:
     await runner.drain()
 
     assert await rig.cents() == {"a": 1}
+
+
+async def decided(act: Callable[[], Awaitable[None]]) -> None:
+    """Do it until nobody is open who may own what is missing: anybody, say an autovacuum, may be."""
+
+    async def is_decided() -> bool:
+        try:
+            await act()
+        except HistoryUndecided:
+            return False
+        return True
+
+    await until(is_decided, "nobody is open who was at the first look")
 
 
 async def cut(rig: Rig, last: int) -> None:
@@ -298,7 +312,7 @@ async def test_a_first_transaction_that_rolled_back_looks_like_a_cut_where_numbe
 
     if rig.database.is_postgres:
         with pytest.raises(HistoryIncomplete, match="begins at position 2"):
-            await rig.runner().drain()
+            await decided(rig.runner().drain)
         await rig.runner(history="kept").drain()
     else:
         await rig.runner().drain()

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pillarbox.readmodel.log import Beginning, Horizon
-from pillarbox.readmodel.position import Gap, Position, Snapshot
+from pillarbox.readmodel.position import Doubt, Gap, Position, Snapshot
 
 
 def test_without_open_transactions_what_is_missing_never_comes() -> None:
@@ -41,6 +42,40 @@ def test_a_position_is_stored_and_read_back() -> None:
     assert Position.of(position.number, position.to_json()) == position
 
 
+def test_a_number_that_may_be_lost_is_doubted_while_somebody_may_own_it() -> None:
+    position = Position(2).doubting(3, [70, 71])
+
+    moved = position.moved([5], [71, 80])
+
+    assert moved == Position(5, (Gap(3, 4, (71, 80)),), (Doubt(3, (71,)),))
+    assert position.missed([5], [71, 80]) == []
+    assert moved.missed([], [80]) == [3]
+    assert moved.moved([], [80]).doubts == ()
+
+
+@pytest.mark.parametrize("late", [1, 3])
+def test_a_row_that_has_the_doubted_number_or_an_older_one_ends_the_doubt(late: int) -> None:
+    position = Position(5, (Gap(1, 1, (70,)), Gap(3, 4, (70,)))).doubting(3, [70])
+
+    assert position.missed([late], []) == []
+    assert position.moved([late], [70]).doubts == ()
+
+
+def test_a_number_is_doubted_once_since_the_first_look() -> None:
+    position = Position(2).doubting(3, [70])
+
+    assert position.doubting(3, [80]) == position
+    assert position.doubting(9, [80]).doubts == (Doubt(3, (70,)), Doubt(9, (80,)))
+    assert position.doubting(9, [80]).trusting(3).doubts == (Doubt(9, (80,)),)
+
+
+def test_a_doubt_is_stored_as_a_gap_without_a_number() -> None:
+    position = Position(9, (Gap(4, 8, (70,)),)).doubting(4, [70, 71])
+
+    assert position.to_json() == [[4, 8, [70]], [4, 3, [70, 71]]]
+    assert Position.of(9, position.to_json()) == position
+
+
 def test_a_transaction_above_the_last_that_ended_is_open_though_no_snapshot_lists_it() -> None:
     """Such a transaction was once taken for one that has ended, and its row was lost."""
     snapshot = Snapshot.parse("10:20:10,14")
@@ -61,12 +96,21 @@ def test_the_ids_of_those_who_run_have_lost_their_upper_half() -> None:
 
 
 def test_a_log_reaches_its_first_row_or_not_or_nobody_knows() -> None:
-    assert Beginning(1, drawn=True).reaches(1) is True
-    assert Beginning(None, drawn=False).reaches(1) is True
-    assert Beginning(7, drawn=True).reaches(7) is True
-    assert Beginning(7, drawn=True).reaches(1) is False
-    assert Beginning(None, drawn=True).reaches(1) is False
-    assert Beginning(7, drawn=True, open=(70,)).reaches(1) is None
+    assert Beginning(1, last=9).reaches(1) is True
+    assert Beginning(None).reaches(1) is True
+    assert Beginning(7, last=9).reaches(7) is True
+    assert Beginning(7, last=9).reaches(1) is False
+    assert Beginning(None, last=9).reaches(1) is False
+    assert Beginning(7, last=9, open=(70,)).reaches(1) is None
+
+
+def test_a_reader_finds_the_next_row_unless_all_up_to_it_and_beyond_are_gone() -> None:
+    assert Beginning(3, last=9).goes_on_from(2) is True
+    assert Beginning(1, last=9).goes_on_from(2) is True  # a number above it may be a rollback's
+    assert Beginning(None, last=2).goes_on_from(2) is True
+    assert Beginning(None, last=3).goes_on_from(2) is False
+    assert Beginning(4, last=9).goes_on_from(2) is False
+    assert Beginning(4, last=9, open=(70,)).goes_on_from(2) is None
 
 
 Transaction = tuple[list[int], bool]

@@ -13,7 +13,7 @@ from pillarbox.readmodel.folding import Mark, Page, fold
 from pillarbox.readmodel.observer import Observer
 from pillarbox.readmodel.progress import Progress
 from pillarbox.readmodel.rebuild import LogRebuild
-from tests.readmodel.rig import Accounts, Closed, Deposited, Opened, Renamed, Rig
+from tests.readmodel.rig import Accounts, Closed, Credits, Deposited, Opened, Renamed, Rig
 from tests.support.database import PROPERTY_BACKENDS, on
 
 ACCOUNTS = ("a", "b", "c")
@@ -111,6 +111,24 @@ async def test_the_table_is_the_fold_of_the_events_through_crashes_and_rebuilds(
     assert await rig.rows() == expected(recorded)
 
 
+@on(*PROPERTY_BACKENDS)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(recorded=st.lists(events, min_size=1, max_size=8), size=st.integers(2, 8))
+async def test_a_batch_comes_to_what_its_events_come_to_one_by_one(
+    rig: Rig, recorded: list[DomainEvent], size: int
+) -> None:
+    """An increment once began with nothing in the batch that made its row, whatever the default."""
+    await rig.clear()
+    rig.versions.clear()
+    await rig.record(*recorded)
+
+    await rig.runner(Credits(), batch_size=1).drain()
+    one_by_one = await rig.rows(Credits.table)
+    await LogRebuild(Credits(), rig.parts(batch_size=size)).run()
+
+    assert await rig.rows(Credits.table) == one_by_one
+
+
 async def look(rig: Rig, size: int, dies_at: int | None) -> None:
     with suppress(Died):
         await rig.runner(batch_size=size, observer=Crash(dies_at)).drain()
@@ -164,6 +182,15 @@ def test_increments_add_up_in_whatever_order_they_come(amounts: list[int], chanc
     rows = fold({envelope.event_id: (envelope, c) for envelope, c in numbered}, "id")
 
     assert rows == ({("default", "a"): {"id": "a", "n": sum(amounts)}} if amounts else {})
+
+
+def test_the_fold_of_a_table_with_defaults_begins_with_them() -> None:
+    """It once began with nothing, whatever the table's default."""
+    events = {"e1": (of(1), (Upsert("a"), Increment("a", cents=5)))}
+
+    rows = fold(events, "account_id", Credits.defaults)
+
+    assert rows["default", "a"] == {"account_id": "a", "cents": 105, "deposits": 7}
 
 
 def test_two_types_of_aggregates_with_one_id_do_not_shut_each_other_out() -> None:

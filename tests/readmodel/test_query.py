@@ -2,11 +2,13 @@
 
 import asyncio
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
-from pillarbox import ReadDAO, SqlAlchemyOutbox, wait_until_reached
-from pillarbox.errors import InvalidRequest, ReadModelBehind, ReadModelUnknown
+from pillarbox import Pillarbox, ReadDAO, SqlAlchemyOutbox, tenant, wait_until_reached
+from pillarbox.errors import InvalidRequest, ReadModelBehind, ReadModelUnknown, TenantRequired
+from pillarbox.tenancy import Tenancy
 from tests.readmodel.bank import Bank, running
 from tests.readmodel.rig import Accounts, Deposited, Opened, Rig
 from tests.readmodel.test_log import begun
@@ -58,6 +60,31 @@ async def test_a_caller_waits_for_its_own_write(rig: Rig) -> None:
 
     assert row is not None
     assert row["cents"] == 5
+
+
+@on_two
+async def test_a_caller_waits_for_the_event_of_its_context_s_tenant(rig: Rig) -> None:
+    """It was once looked for under the tenant `default`, and never found."""
+    (event_id,) = await rig.record(Deposited("a", 5), tenant_id="acme")
+    await rig.runner().drain()
+
+    async with rig.database.sessions() as session:
+        with tenant("acme"):
+            await wait_until_reached(session, Accounts, event_id, within=timedelta(0))
+        with pytest.raises(TenantRequired, match="waiting for a model"):
+            await wait_until_reached(session, Accounts, event_id, tenancy=Tenancy(required=True))
+
+
+@on_two
+async def test_the_sessions_of_an_application_know_whether_a_tenant_is_required(rig: Rig) -> None:
+    environ = {"PILLARBOX_TENANCY": "required"}
+    box = Pillarbox(rig.database.engine, service="bank", environ=environ)
+
+    async with box.session_factory() as session:
+        with pytest.raises(TenantRequired, match="waiting for a model"):
+            await wait_until_reached(session, Accounts, uuid4())
+        with pytest.raises(TenantRequired, match="reading a model"):
+            ReadDAO(session, Accounts)
 
 
 @on_two

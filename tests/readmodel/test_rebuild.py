@@ -6,12 +6,14 @@ import pytest
 from sqlalchemy import insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from pillarbox import Pillarbox
 from pillarbox.errors import HistoryIncomplete, InvalidConfig, RebuildFailed
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Progress
 from pillarbox.readmodel.rebuild import LogRebuild
 from pillarbox.readmodel.runner import LogFollower
+from tests.readmodel.bank import on_two
 from tests.readmodel.rig import Account, Accounts, Closed, Deposited, Opened, Rig
 from tests.readmodel.test_log import cut
 from tests.support.database import on, on_postgres
@@ -151,6 +153,11 @@ TWELVE_CENTS = select(
     literal(12).label("cents"), literal(2).label("deposits"),
 )  # fmt: skip
 
+ONE_CENT = select(
+    literal("default").label("tenant_id"), literal("a").label("account_id"),
+    literal(1).label("cents"),
+)  # fmt: skip
+
 
 async def test_a_rebuild_starts_from_a_snapshot_query(rig: Rig) -> None:
     await rig.record(Deposited("a", 5), Deposited("a", 7))
@@ -176,6 +183,25 @@ async def test_a_cut_log_does_not_replace_the_rows_of_a_snapshot_query(rig: Rig)
         await LogRebuild(Accounts(), rig.parts()).run()
 
     assert await rig.cents() == {"a": 12}
+
+
+@on_two
+async def test_a_snapshot_query_is_refused_by_a_rebuild_that_has_begun_without_it(rig: Rig) -> None:
+    """It was once left out without a word."""
+    await rig.record(Deposited("a", 5), Deposited("a", 7))
+    await rig.runner().drain()
+    box = Pillarbox(rig.database.engine, service="bank", environ={})
+    model = box.read_model(Accounts)
+    await LogRebuild(Accounts(), rig.parts()).begin()
+
+    with pytest.raises(InvalidConfig, match=r"snapshot comes too late.*abandon"):
+        await model.rebuild(snapshot=ONE_CENT)
+    before = await rig.cents()
+    await model.abandon()
+    await model.rebuild(snapshot=ONE_CENT)
+
+    assert before == {"a": 12}
+    assert await rig.cents() == {"a": 1}
 
 
 @on("postgres18+asyncpg", "postgres18+psycopg")

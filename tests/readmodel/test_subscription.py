@@ -1,13 +1,18 @@
 """A model follows a subscription: the consumer's runtime and its inbox, with rows behind them."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from pillarbox import Pillarbox
 from pillarbox.bus.memory import MemoryMessageBus
+from pillarbox.bus.memory_subscription import MemorySubscription
+from pillarbox.bus.subscription import Revoked
 from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ReadModelOps
 from tests.readmodel.bank import QUICK, TOPIC, Bank, has, on_two, running
 from tests.readmodel.rig import AccountTotal, Owners, Rig
+from tests.readmodel.test_subscription_rebuild import Odd
 from tests.support.waiting import until
 
 
@@ -103,3 +108,32 @@ async def test_a_paused_model_stands_still_and_goes_on(bank: Bank, rig: Rig) -> 
 
     assert before == ("ann", 0)
     assert await rig.count("inbox_parked") == 0
+
+
+@on_two
+async def test_a_message_that_meets_a_pause_is_given_back_and_no_attempt_is_counted(
+    rig: Rig,
+) -> None:
+    """It once counted as a failure, and with the last attempt the message was parked."""
+    bus = Odd()
+    bank = Bank(rig, bus, environ={"PILLARBOX_CONSUMER_MAX_ATTEMPTS": "1"})
+    ops = ReadModelOps(rig.database.engine, actor="jane")
+    bank.open("ann", 1)
+    await bank.model.drain()
+
+    class Paused(MemorySubscription):
+        async def start(self, revoked: Revoked) -> Sequence[str]:
+            await ops.pause("accounts", reason="a test")
+            return await super().start(revoked)
+
+    bus.member = Paused
+    bank.deposit(5, 2)
+    await bank.model.drain()
+    before, parked = await bank.row(), await rig.count("inbox_parked")
+    bus.member = MemorySubscription
+    await ops.resume("accounts", reason="it is over")
+    await bank.model.drain()
+
+    assert (before, parked) == (("ann", 0), 0)
+    assert await bank.row() == ("ann", 5)
+    assert await rig.count("inbox_attempt") == 0

@@ -307,7 +307,9 @@ async def test_a_rebuild_that_goes_on_after_another_has_switched_takes_no_messag
 async def age(rig: Rig) -> None:
     """Make a rebuild's mark old, as if its process had died long ago."""
     async with rig.database.engine.begin() as connection:
-        await connection.execute(update(readmodel).values(moved_at=LONG_AGO))
+        # Whoever renews the mark locks both rows, the live one first.
+        aged = update(readmodel).where(readmodel.c.state == "filling")
+        await connection.execute(aged.values(moved_at=LONG_AGO))
 
 
 @on_two
@@ -375,7 +377,7 @@ async def test_an_operator_s_pause_during_a_rebuild_outlives_it(rig: Rig) -> Non
 async def test_a_rebuild_has_the_live_model_stand_still_as_long_as_it_takes(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pillarbox.readmodel.subscription._RENEW", 0.01)
+    monkeypatch.setattr("pillarbox.readmodel.subscribed_rebuild._RENEW", 0.01)
     bus = Odd()
     bank = Bank(rig, bus)
     bank.open("ann", 1)

@@ -22,7 +22,7 @@
     │   └── InvalidMessageId, DuplicateMessage, ContentMismatch
     ├── ReadModelError        a read model that cannot be built, or is not there yet
     │   └── HistoryIncomplete, HistoryUndecided, ReadModelUnknown, ReadModelBehind,
-    │       RebuildFailed
+    │       ReadModelSourceChanged, RebuildFailed
     ├── SagaError             a saga that cannot go on as things are
     │   └── SagaVersionMissing, SagaChanged
     └── OpsError              an operator's call that was refused
@@ -63,6 +63,7 @@ from pillarbox.errors.readmodel import (
     HistoryUndecided,
     ReadModelBehind,
     ReadModelError,
+    ReadModelSourceChanged,
     ReadModelUnknown,
     RebuildFailed,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "PillarboxError",
     "ReadModelBehind",
     "ReadModelError",
+    "ReadModelSourceChanged",
     "ReadModelUnknown",
     "RebuildFailed",
     "RowSecurityMissing",

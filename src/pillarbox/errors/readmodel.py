@@ -1,8 +1,12 @@
 """Read models that cannot be built, or are not there yet."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Final
 
 from pillarbox.errors.root import PillarboxError
+
+_SOURCES: Final[Mapping[str, str]] = {"log": "the outbox's log", "bus": "a subscription"}
 
 
 class ReadModelError(PillarboxError):
@@ -12,7 +16,7 @@ class ReadModelError(PillarboxError):
 
 
 class HistoryIncomplete(ReadModelError):
-    """The history that a read model would be built from does not reach the first event."""
+    """The history of a read model does not reach its first event, or the one that it goes on with."""
 
     code = "history-incomplete"
 
@@ -26,15 +30,15 @@ class HistoryIncomplete(ReadModelError):
 
 
 class HistoryUndecided(ReadModelError):
-    """Whether the history reaches the first event is not known while a transaction is open."""
+    """Whether the history reaches as far as it must is not known while a transaction is open."""
 
     code = "history-undecided"
 
     def __init__(self, model: str, oldest: int | None) -> None:
         super().__init__(
-            f"the history of read model {model!r} does not begin with its first position, and a "
-            "transaction is open that may still commit what is missing; nothing was changed; try "
-            "again when it has ended, as a runner does by itself"
+            f"the history of read model {model!r} does not begin where it should, and a transaction is "
+            "open that may still commit what is missing; nothing was changed; try again when it has "
+            "ended, as a runner does by itself"
         )
         self.model, self.oldest = model, oldest
 
@@ -49,6 +53,27 @@ class ReadModelUnknown(ReadModelError):
             f"no read model {model!r} has begun in this database; check the name, or run it once"
         )
         self.model = model
+
+
+class ReadModelSourceChanged(ReadModelError):
+    """A read model is run from another source than the one that its rows, or a rebuild, come from.
+
+    `found` is the source that the database knows, `wanted` that of the caller: "log" or "bus".
+    `state` is "live", or "filling" where a rebuild from the other source is under way.
+    """
+
+    code = "read-model-source-changed"
+
+    def __init__(self, model: str, state: str, found: str, wanted: str) -> None:
+        what, remedy = "follows", "call rebuild() to build it from its new source"
+        if state == "filling":
+            what, remedy = "is being built again from", "let that rebuild end, or give it up"
+        super().__init__(
+            f"read model {model!r} {what} {_SOURCES[found]} and not {_SOURCES[wanted]}, from which "
+            f"events that it has applied would be applied again; nothing was changed; {remedy}, or "
+            "run it as before"
+        )
+        self.model, self.state, self.found, self.wanted = model, state, found, wanted
 
 
 class ReadModelBehind(ReadModelError):

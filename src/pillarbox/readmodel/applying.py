@@ -24,6 +24,16 @@ class UnreadableEvent(Exception):
     """An event of the log cannot become what its method takes."""
 
 
+class EventGone(Exception):
+    """A held event's row was deleted: what it would have done is not known any more."""
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(
+            f"the event at position {seq} was deleted from the log before it was applied; its key is "
+            "held for good; build the model again from a snapshot query"
+        )
+
+
 class FailedEntry(Exception):
     """An event failed; the cause says how."""
 

@@ -1,6 +1,6 @@
 """How far a model's generations are, inside the transactions of others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal
 
@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from pillarbox.errors import ReadModelSourceChanged
 from pillarbox.readmodel.position import Position
 from pillarbox.schema.tables import (
     readmodel,
@@ -22,7 +23,8 @@ Source = Literal["log", "bus"]
 State = Literal["live", "filling"]
 Touched = list[list[str]]
 """Rows by tenant and id, as texts."""
-
+EVERYTHING: Final = ("", "")
+"""Stands in a list of rows for all of them; no row has an empty id."""
 
 BEGINNING: Final = Position()
 STILL: Final = timedelta(seconds=30)
@@ -43,6 +45,12 @@ class Generation:
     events: int = 0
     paused: bool = False
     touched: tuple[tuple[str, str], ...] = ()
+
+    def following(self, source: Source) -> "Generation":
+        """Return it if it reads this source: its position says nothing of another."""
+        if self.source != source:
+            raise ReadModelSourceChanged(self.name, self.state, self.source, source)
+        return self
 
 
 class Checkpoints:
@@ -168,8 +176,23 @@ class Checkpoints:
         await session.execute(
             update(self._table)
             .where(*self._of(new.name, new.generation))
-            .values(state="live", target=None, paused=int(old.paused if old else False), **counted)
+            .values(
+                state="live",
+                target=None,
+                paused=int(old.paused if old else False),
+                # Whoever has a cache, now or after a crash, forgets the old generation's rows.
+                touched=[list(EVERYTHING)],
+                **counted,
+            )
         )
+
+    async def forgotten(self, session: AsyncSession, at: Generation) -> None:
+        """Note that no cached row of a generation is left to be removed, unless it has moved since."""
+        found = await self.find(session, at.name, at.state, lock=True)
+        if found is not None and replace(found, paused=at.paused) == at:
+            await session.execute(
+                update(self._table).where(*self._of(at.name, at.generation)).values(touched=[])
+            )
 
     async def drop(self, session: AsyncSession, name: str, generation: int) -> None:
         """Delete a generation with its books."""

@@ -25,9 +25,10 @@ class ReadModelConfig:
     A transaction applies up to `batch_size` events. `look_every` is the longest wait between two looks;
     commits of the same process shorten it. An event that fails holds its key and comes again after
     `retry_delay`, twice as long each time up to `retry_delay_max`. `history="whole"` refuses to begin
-    where events before the oldest row are gone; "kept" begins with what is there. A rebuild from a
-    subscription waits up to `fill_timeout` for a silent broker to say that it has nothing more. A model
-    that follows a subscription tells how it stands every `tell_every`, and at once when it falls behind.
+    where events before the oldest row are gone, and to go on where some were not read; "kept" takes what
+    is there. A rebuild from a subscription waits up to `fill_timeout` for a silent broker to say that it
+    has nothing more. A model that follows a subscription tells how it stands every `tell_every`, and at
+    once when it falls behind.
     """
 
     batch_size: int = 1_000

@@ -14,6 +14,7 @@ from pillarbox.errors import InvalidConfig
 from pillarbox.event.domain import event_type_of
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.readmodel.changes import Change, changes_of
+from pillarbox.readmodel.defaults import defaults_of
 
 # A generation's number is added to it for a subscription of its own.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,89}", re.ASCII)
@@ -94,15 +95,16 @@ class ReadModel:
                 return Increment(event.plan_id, stop_cnt=1)
 
     The table has the primary key (tenant_id, id column); a second one, named `…_shadow`, is put beside it
-    into its metadata, for rebuilding. A method returns a change, a list of changes or None, or is a
-    coroutine that works on a `ModelSession`. The name stands in the database: another name is another
-    model, which begins anew.
+    into its metadata, for rebuilding. The default of a number must be a constant. A method returns a
+    change, a list of changes or None, or is a coroutine that works on a `ModelSession`. The name stands
+    in the database: another name is another model, which begins anew.
     """
 
     name: ClassVar[str]
     table: ClassVar[Table]
     shadow: ClassVar[Table]
     id_column: ClassVar[str]
+    defaults: ClassVar[Mapping[str, Any]]
 
     def __init_subclass__(
         cls, *, name: str | None = None, table: Any = None, **options: Any
@@ -113,6 +115,7 @@ class ReadModel:
         cls.name = _checked_name(cls, name)
         cls.table = _checked_table(cls, table)
         cls.id_column = _id_column(cls)
+        cls.defaults = defaults_of(f"{cls.__name__}.table", cls.table)
         cls.shadow = _shadow_of(cls.table)
 
     def methods(self) -> Mapping[str, EventMethod]:
@@ -207,8 +210,7 @@ def _free(column: Column[Any]) -> Column[Any]:
         column.type,
         nullable=column.nullable,
         default=column.default,
-        server_default=column.server_default.arg  # type: ignore[attr-defined]  # of every kind
-        if column.server_default is not None
-        else None,
+        # What only says that the table has one is passed on as it is.
+        server_default=getattr(column.server_default, "arg", column.server_default),
         key=column.key,
     )

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.readmodel.changes import Change, Delete, Increment, Update, Upsert
 
 Row = dict[str, Any]
+NO_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Mark(NamedTuple):
@@ -49,6 +51,8 @@ class Page:
     deleted: set[str] = field(default_factory=set)
     """Rows that were deleted, also those that came back: nothing of the old row may stay."""
     marked: set[Author] = field(default_factory=set)
+    defaults: Row = field(default_factory=dict)
+    """What columns of a new row begin with."""
 
     def apply(self, change: Change, envelope: MessageEnvelope, id_column: str) -> None:
         """Let one change take effect, if nothing newer has; its row must have been read."""
@@ -56,7 +60,7 @@ class Page:
         row = self.rows.get(key)
         if author is not None and _is_stale(change, row, mark_of(envelope), self.marks.get(author)):
             return
-        changed = changed_row(change, row, id_column)
+        changed = changed_row(change, row, {**self.defaults, id_column: change.row_id})
         if changed is not row:
             self.rows[key] = changed
             self.written.add(key)
@@ -69,17 +73,20 @@ class Page:
             self.marked.add(author)
 
 
-def changed_row(change: Change, row: Row | None, id_column: str) -> Row | None:
-    """Return a row after a change; the row itself if the change does nothing."""
+def changed_row(change: Change, row: Row | None, new: Row) -> Row | None:
+    """Return a row after a change; the row itself if the change does nothing.
+
+    A row that is missing begins as `new`, and with an increment's own amounts.
+    """
     match change:
         case Upsert():
-            return {**(row or {id_column: change.row_id}), **change.values}
+            return {**(row or new), **change.values}
         case Update():
             return row if row is None else {**row, **change.values}
         case Delete():
             return None
         case Increment():
-            return {**(row or {id_column: change.row_id}), **change.added_to(row or {})}
+            return {**(row or new), **change.added_to(row or {})}
         case _:
             raise TypeError(f"{type(change).__name__} is no change")
 
@@ -98,12 +105,17 @@ def _is_stale(change: Change, row: Row | None, mark: Mark, newest: Mark | None) 
 
 
 def fold(
-    events: Mapping[str, tuple[MessageEnvelope, tuple[Change, ...]]], id_column: str
+    events: Mapping[str, tuple[MessageEnvelope, tuple[Change, ...]]],
+    id_column: str,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> dict[tuple[str, str], Row]:
-    """Return the rows that events come to, from nothing: what every table is compared with."""
+    """Return the rows that events come to, from nothing: what every table is compared with.
+
+    `defaults` are the model's own, with which its new rows begin.
+    """
     pages: dict[str, Page] = {}
     for envelope, changes in events.values():
-        page = pages.setdefault(envelope.tenant_id, Page())
+        page = pages.setdefault(envelope.tenant_id, Page(defaults=dict(defaults)))
         for change in changes:
             page.apply(change, envelope, id_column)
     return {

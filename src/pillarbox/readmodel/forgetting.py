@@ -3,7 +3,7 @@
 import logging
 from typing import Final, NamedTuple
 
-from pillarbox.readmodel.checkpoint import Generation, Touched
+from pillarbox.readmodel.checkpoint import EVERYTHING, Checkpoints, Generation, Touched
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.position import Position
 
@@ -29,13 +29,13 @@ class Forgetting:
     """Know which cached rows of a model are still to be removed.
 
     The rows of the last batch stand in the model's own row, so that another process removes them when
-    the one that committed the batch has died.
+    the one that committed the batch has died. So does `EVERYTHING`, after a switch and instead of too
+    many rows, until the batch after the removal.
     """
 
     def __init__(self, model: str, parts: Parts) -> None:
         self._model, self._parts = model, parts
         self._rows: set[tuple[str, str]] = set()
-        self._all = False
         self._seen: _List | None = None
         self._listed: _List | None = None
         self._generation: int | None = None
@@ -49,20 +49,20 @@ class Forgetting:
             self._rows |= set(at.touched)
             self._seen = found
         if self._generation not in (None, at.generation):
-            self._all = True
+            self._rows.add(EVERYTHING)
         self._generation = at.generation
 
-    def listed(self, written: set[tuple[str, str]], position: Position, events: int) -> Touched:
+    def listed(
+        self, at: Generation, position: Position, events: int, written: set[tuple[str, str]]
+    ) -> Touched:
         """Return what a transaction leaves in the model's row: its own rows, and those still to do.
 
-        Position and events are those that it leaves there as well.
+        It moves the generation to the position, and applies so many events. Without a cache what
+        others have left there is left to them.
         """
-        if self._parts.cache is None:
-            return []
-        rows = sorted(self._rows | written)
-        if len(rows) > MOST:
-            self._all, rows = True, []
-        self._listed = _List(position, events, tuple(rows))
+        known = set(at.touched) if self._parts.cache is None else self._rows | written
+        rows = sorted(_shortened(known))
+        self._listed = _List(position, at.events + events, tuple(rows))
         return [list(row) for row in rows]
 
     def add(self, written: set[tuple[str, str]]) -> None:
@@ -75,19 +75,39 @@ class Forgetting:
             self._rows |= written
             self._seen = self._listed or self._seen
 
-    async def forget(self) -> None:
-        """Remove what is to be removed; what the cache does not take now is removed later."""
-        cache = self._parts.cache
-        if cache is None or not (self._rows or self._all):
-            return
+    async def forget(self) -> bool:
+        """Remove what is to be removed; what the cache does not take now is removed later.
+
+        Return whether nothing is left.
+        """
+        cache, rows = self._parts.cache, _shortened(self._rows)
+        if cache is None or not rows:
+            return not rows
         try:
-            if self._all or len(self._rows) > MOST:
+            if EVERYTHING in rows:
                 await cache.forget_all(self._model)
             else:
-                await cache.forget(self._model, sorted(self._rows))
+                await cache.forget(self._model, sorted(rows))
         except Exception as error:  # noqa: BLE001 - a cache of any kind; the model goes on without it
             name = type(error).__name__
             log.warning("cache_away", extra={"model": self._model, "error_class": name})
             self._parts.observer.cache_away(error)
-            return
-        self._rows, self._all = set(), False
+            return False
+        self._rows = set()
+        return True
+
+    async def forget_everything(self) -> bool:
+        """Remove all copies of the model, now or later; return whether they are gone."""
+        self._rows.add(EVERYTHING)
+        return await self.forget()
+
+    async def settle(self, at: Generation) -> None:
+        """Remove all copies if a generation that lists no rows asks for it, and note that it is done."""
+        if EVERYTHING in at.touched and await self.forget_everything():
+            async with self._parts.transactions.begin(None) as session:
+                await Checkpoints(self._parts.schema).forgotten(session, at)
+
+
+def _shortened(rows: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return what stands for these rows: themselves, or everything."""
+    return {EVERYTHING} if EVERYTHING in rows or len(rows) > MOST else rows

@@ -11,10 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pillarbox.readmodel.checkpoint import Generation
 from pillarbox.readmodel.log import Entry
 from pillarbox.schema.tables import readmodel_held, table_in
+from pillarbox.words import storable, storable_class, words_of
 
 Line = tuple[str, str]
-_LONGEST = 2_000
-_CLASS_LENGTH = 100
 
 
 class HeldKey(NamedTuple):
@@ -25,6 +24,7 @@ class HeldKey(NamedTuple):
     seq: int
     attempts: int
     due_at: datetime
+    event_id: UUID
 
     @property
     def line(self) -> Line:
@@ -41,9 +41,9 @@ class HeldKeys:
     async def of(self, session: AsyncSession, at: Generation) -> dict[Line, HeldKey]:
         """Return the keys that wait."""
         columns = self._table.c
-        query = select(
-            columns.tenant_id, columns.key, columns.seq, columns.attempts, columns.due_at
-        ).where(columns.name == at.name, columns.generation == at.generation)
+        query = select(*(columns[name] for name in HeldKey._fields)).where(
+            columns.name == at.name, columns.generation == at.generation
+        )
         found = [HeldKey(*row) for row in await session.execute(query)]
         return {held.line: held for held in found}
 
@@ -71,8 +71,8 @@ class HeldKeys:
             "event_id": UUID(entry.event_id),
             "attempts": attempts,
             "due_at": due_at,
-            "error_class": type(error).__name__[:_CLASS_LENGTH],
-            "error_message": str(error)[:_LONGEST].replace("\0", ""),
+            "error_class": storable_class(type(error).__name__),
+            "error_message": storable(words_of(error)),
         }
         await session.execute(
             build(self._table)

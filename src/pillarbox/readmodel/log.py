@@ -66,17 +66,26 @@ class Horizon(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """Where a log begins: its oldest number, whether one was ever drawn, who might add an older."""
+    """Where a log begins: its oldest number, the last that was drawn, who might add an older one."""
 
     oldest: int | None
-    drawn: bool
+    last: int = 0
     open: tuple[int, ...] = ()
 
     def reaches(self, first: int) -> bool | None:
         """Tell whether the log still begins with its first row; None while nobody can know."""
-        if self.oldest == first or (self.oldest is None and not self.drawn):
+        if self.oldest == first or (self.oldest is None and not self.last):
             return True
         return None if self.open else False
+
+    def goes_on_from(self, number: int) -> bool | None:
+        """Tell whether whoever has read up to a number finds the next row; None while nobody can know.
+
+        While an older row is there, what is missing above the number cannot be told from what was
+        rolled back, and is taken for that.
+        """
+        reached = self.last <= number if self.oldest is None else self.oldest <= number + 1
+        return True if reached else None if self.open else False
 
 
 class Log:
@@ -97,7 +106,7 @@ class Log:
             found = await session.execute(_read_statement("sqlite", self._schema), values)
             return LogBatch([self._entry(row) for row in found])
         horizon = await self._horizon(session)
-        if horizon.newest <= after.number and not after.gaps:
+        if horizon.newest <= after.number and not (after.gaps or after.doubts):
             return LogBatch()
         values |= {
             "newest": horizon.newest,
@@ -139,14 +148,14 @@ class Log:
         if session.sync_session.get_bind().dialect.name != "postgresql":
             settings = table_in(outbox_settings, self._schema)
             found = (await session.execute(select(oldest, settings.c.last_seq))).one()
-            return Beginning(found[0], drawn=bool(found[1]))
+            return Beginning(found[0], found[1] or 0)
         # First of all: whoever has drawn by now runs afterwards, or has ended before the snapshot.
         sequence = func.to_regclass(f"{qualifier(self._schema)}outbox_seq")
         last = await session.scalar(select(func.pg_sequence_last_value(sequence)))
         running = (await self._horizon(session)).running
         query = select(oldest, cast(func.pg_current_snapshot(), Text))
         found = (await session.execute(query)).one()
-        return Beginning(found[0], last is not None, Snapshot.parse(found[1]).open_among(running))
+        return Beginning(found[0], last or 0, Snapshot.parse(found[1]).open_among(running))
 
     async def newest(self, session: AsyncSession) -> int:
         """Return the highest number that is committed."""

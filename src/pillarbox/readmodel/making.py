@@ -1,6 +1,6 @@
 """Make the runner and the rebuild of a read model, whatever it follows."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +23,8 @@ from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Reporter, unheard
 from pillarbox.readmodel.rebuild import LogRebuild
 from pillarbox.readmodel.runner import LogRunner
-from pillarbox.readmodel.subscription import SubscribedRebuild, SubscribedRunner
+from pillarbox.readmodel.subscribed_rebuild import SubscribedRebuild
+from pillarbox.readmodel.subscription import SubscribedRunner
 
 MakeConsumer = Callable[[str, Routes, Sequence[str]], Consumer]
 Forgotten = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
@@ -98,7 +99,10 @@ class ReadModelRunner:
     async def rebuild(
         self, *, snapshot: Select[*tuple[Any, ...]] | None = None, report: Reporter = unheard
     ) -> None:
-        """Build the model again beside its readers; a rebuild that was killed goes on."""
+        """Build the model again beside its readers; a rebuild that was killed goes on.
+
+        `snapshot` is a query for the rows to begin with; a rebuild that goes on refuses it.
+        """
         following = self._following
         if following is None:
             await LogRebuild(self.model, self.parts, snapshot=snapshot, report=report).run()
@@ -110,6 +114,18 @@ class ReadModelRunner:
         await SubscribedRebuild(
             self.model, self.parts, following.consumer, following.gone, report=report
         ).run()
+
+    async def abandon(self) -> None:
+        """Give up a rebuild from the log that has not ended; the live table is as it was.
+
+        One from a subscription is not given up: its place at the broker would be taken for that of the
+        next one.
+        """
+        if self._following is not None:
+            raise InvalidConfig(
+                "abandon", "is for models that follow the log", "call rebuild, which goes on"
+            )
+        await LogRebuild(self.model, self.parts).abandon()
 
     def __repr__(self) -> str:
         return f"<ReadModelRunner {self.model.name}>"
@@ -149,17 +165,6 @@ def read_model_runner(
     if topics is None:
         return ReadModelRunner(model, parts, None)
     return ReadModelRunner(model, parts, Following(tuple(topics), make, forgotten))
-
-
-def refuse_lost_history(on_sent: str, models: Iterable[ReadModelRunner]) -> None:
-    """Refuse a projector that deletes rows which a read model has not read yet."""
-    following = [found.model.name for found in models if found.follows_log]
-    if on_sent == "delete" and following:
-        raise InvalidConfig(
-            "on_sent",
-            f"is 'delete', and the read model {following[0]!r} follows the log",
-            "keep delivered rows, or feed the model from a subscription with topics=",
-        )
 
 
 def _sessions(database: str | AsyncEngine) -> SessionFactory:

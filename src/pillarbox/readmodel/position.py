@@ -24,11 +24,26 @@ class Gap(NamedTuple):
             yield Gap(low, self.high, self.open)
 
 
+class Doubt(NamedTuple):
+    """The number that a model had to go on with and did not find, and who may own it.
+
+    Nothing older was left in the log: if none of the transactions commits it, rows may be lost.
+    """
+
+    number: int
+    open: tuple[int, ...]
+
+    def is_answered(self, seqs: Iterable[int]) -> bool:
+        """Tell whether rows that were read have the number, or an older one."""
+        return any(seq <= self.number for seq in seqs)
+
+
 class Position(NamedTuple):
     """All rows up to the number were applied, except those in gaps."""
 
     number: int = 0
     gaps: tuple[Gap, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     def covers(self, seq: int) -> bool:
         """Tell whether a row that is committed has been applied."""
@@ -48,16 +63,44 @@ class Position(NamedTuple):
         if fresh and live:
             whole = Gap(self.number + 1, fresh[-1], tuple(sorted(live)))
             gaps += whole.without(fresh)
-        return Position(fresh[-1] if fresh else self.number, tuple(gaps))
+        doubts = tuple(doubt for doubt in self._left(seqs, still_open) if doubt.open)
+        return Position(fresh[-1] if fresh else self.number, tuple(gaps), doubts)
+
+    def missed(self, seqs: Sequence[int], still_open: Sequence[int]) -> list[int]:
+        """Return the doubted numbers that are in none of the rows read, and that nobody owns now."""
+        return [doubt.number for doubt in self._left(seqs, still_open) if not doubt.open]
+
+    def doubting(self, number: int, opened: Sequence[int]) -> "Position":
+        """Return it with a doubt about a number; an older one about the same number knows more."""
+        if any(doubt.number == number for doubt in self.doubts):
+            return self
+        return self._replace(doubts=(*self.doubts, Doubt(number, tuple(opened))))
+
+    def trusting(self, number: int) -> "Position":
+        """Return it without a doubt about a number."""
+        return self._replace(doubts=tuple(d for d in self.doubts if d.number != number))
+
+    def _left(self, seqs: Sequence[int], still_open: Sequence[int]) -> Iterator[Doubt]:
+        """Return the doubts that rows do not answer, with those who may still own the numbers."""
+        live = frozenset(still_open)
+        for doubt in self.doubts:
+            if not doubt.is_answered(seqs):
+                yield doubt._replace(open=tuple(xid for xid in doubt.open if xid in live))
 
     def to_json(self) -> list[Any]:
-        """Return the gaps as they are stored."""
-        return [[gap.low, gap.high, list(gap.open)] for gap in self.gaps]
+        """Return the gaps as they are stored; a doubt is one that ends before it begins."""
+        gaps = [[gap.low, gap.high, list(gap.open)] for gap in self.gaps]
+        return gaps + [[doubt.number, doubt.number - 1, list(doubt.open)] for doubt in self.doubts]
 
     @classmethod
     def of(cls, number: int, gaps: Sequence[Sequence[Any]]) -> "Position":
         """Read a stored position."""
-        return cls(number, tuple(Gap(low, high, tuple(xids)) for low, high, xids in gaps))
+        found = [Gap(low, high, tuple(xids)) for low, high, xids in gaps]
+        return cls(
+            number,
+            tuple(gap for gap in found if gap.low <= gap.high),
+            tuple(Doubt(gap.low, gap.open) for gap in found if gap.low > gap.high),
+        )
 
 
 class Snapshot(NamedTuple):

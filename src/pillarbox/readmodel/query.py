@@ -14,6 +14,8 @@ from sqlalchemy import Column, Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.errors import InvalidRequest, ReadModelBehind, ReadModelUnknown
+from pillarbox.outbox.capture import SETTINGS
+from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.readmodel.cache import RowCache
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.definition import TENANT_COLUMN, ReadModel
@@ -44,8 +46,8 @@ class ReadDAO:
         plans = ReadDAO(session, RoutePlans, tenant_id="acme")
         plan = await plans.get("plan-1")
 
-    Without `tenant_id` the tenant is that of the context. With a `cache`, `get` answers from it, and
-    fills it.
+    Without `tenant_id` the tenant is that of the context; where tenancy is required, which sessions of
+    an application know, there must be one. With a `cache`, `get` answers from it, and fills it.
     """
 
     def __init__(
@@ -58,7 +60,8 @@ class ReadDAO:
         tenancy: Tenancy | None = None,
     ) -> None:
         self._session, self._model, self._cache = session, model, cache
-        self._tenant_id = (tenancy or Tenancy()).resolve(tenant_id, "reading a model")
+        tenancy = tenancy or _tenancy_of(session)
+        self._tenant_id = tenancy.resolve(tenant_id, "reading a model")
 
     async def get(self, row_id: object) -> Row | None:
         """Return one row, or None."""
@@ -110,8 +113,11 @@ async def reached(
     *,
     tenant_id: str = DEFAULT_TENANT,
     schema: str | None = None,
+    tenancy: Tenancy | None = None,
 ) -> bool:
-    """Tell whether a model has applied an event that is committed."""
+    """Tell whether a model has applied an event that is committed, of the tenant as for `ReadDAO`."""
+    tenancy = tenancy or _tenancy_of(session)
+    tenant_id = tenancy.resolve(tenant_id, "waiting for a model")
     live = await Checkpoints(schema).find(session, model.name)
     if live is None:
         raise ReadModelUnknown(model.name)
@@ -141,6 +147,7 @@ async def wait_until_reached(
     within: timedelta = timedelta(seconds=5),
     tenant_id: str = DEFAULT_TENANT,
     schema: str | None = None,
+    tenancy: Tenancy | None = None,
 ) -> None:
     """Wait until a model has applied an event: read your own write.
 
@@ -149,18 +156,26 @@ async def wait_until_reached(
         await wait_until_reached(session, RoutePlans, event_id, within=timedelta(seconds=2))
 
     Raise `ReadModelBehind` when the time is over. Each look is a short transaction of the session,
-    which must have none of its own running.
+    which must have none of its own running. The tenant is found as for `ReadDAO`.
     """
     until, pause = time.monotonic() + within.total_seconds(), _PAUSE
     while True:
         async with session.begin():
-            if await reached(session, model, event_id, tenant_id=tenant_id, schema=schema):
+            if await reached(
+                session, model, event_id, tenant_id=tenant_id, schema=schema, tenancy=tenancy
+            ):
                 return
         left = until - time.monotonic()
         if left <= 0:
             raise ReadModelBehind(model.name, str(event_id), within)
         await asyncio.sleep(min(pause, left))
         pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _tenancy_of(session: AsyncSession) -> Tenancy:
+    """Return the tenancy of the application that made a session; off for any other."""
+    settings: CaptureSettings | None = session.info.get(SETTINGS)
+    return Tenancy() if settings is None else settings.tenancy
 
 
 async def _is_held(

@@ -1,24 +1,34 @@
 """Build a read model again beside its readers: fill the shadow table, catch up, switch."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Select, Table, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from pillarbox.errors import InvalidConfig, ReadModelError, ReadModelUnknown, RebuildFailed
+from pillarbox.errors import (
+    HistoryUndecided,
+    InvalidConfig,
+    ReadModelError,
+    ReadModelUnknown,
+    RebuildFailed,
+)
 from pillarbox.readmodel.applying import Batch, FailedEntry
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.definition import ReadModel
+from pillarbox.readmodel.history import FIRST
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.position import Position
 from pillarbox.readmodel.progress import Pace, Phase, Progress, Reporter, unheard
-from pillarbox.readmodel.runner import FIRST, LogFollower, refuse_cut
+from pillarbox.readmodel.runner import LogFollower
 
 log = logging.getLogger("pillarbox.readmodel")
+
+Done = TypeVar("Done")
 
 
 class LogRebuild:
@@ -28,7 +38,8 @@ class LogRebuild:
 
     It may be stopped and killed at any time: the next `run` goes on where the last commit ended.
     `snapshot` is a query for the first rows, with the table's columns in any order; it stands for all events
-    that are committed when the rebuild begins.
+    that are committed when the rebuild begins, and is refused where one has begun already. While an open
+    transaction may own what is missing in the log, `run` waits for it.
     """
 
     def __init__(
@@ -43,20 +54,36 @@ class LogRebuild:
         self._snapshot = None if snapshot is None else _checked_snapshot(model, snapshot)
         self._checkpoints = Checkpoints(parts.schema)
         self._follower = LogFollower(model, parts, "filling")
+        self._own: int | None = None
+        """The generation that was begun here."""
 
     async def run(self) -> None:
         """Begin or go on, fill, switch, clean up."""
-        at = await self.begin()
-        way = _Way(at)
+        way = _Way(await self._decided(self.begin))
+        at = await self._decided(lambda: self._fill_and_switch(way))
+        await self.clean_up()
+        self._report(way.progress("done", at))
+
+    async def _fill_and_switch(self, way: "_Way") -> Generation:
         while True:
-            batch, at = await self._fill()
+            batch, at = await self.fill()
             self._report(way.progress("filling", at))
             if not batch.more:
                 break
         self._report(way.progress("switching", at))
-        at = await self.switch()
-        await self.clean_up()
-        self._report(way.progress("done", at))
+        return await self.switch()
+
+    async def _decided(self, act: Callable[[], Awaitable[Done]]) -> Done:
+        """Do again what nobody can decide yet: those who were open at its first look end some time."""
+        said = False
+        while True:
+            try:
+                return await act()
+            except HistoryUndecided as error:
+                if not said:
+                    log.info("history_undecided", extra={"error": str(error)})
+                said = True
+            await asyncio.sleep(self._parts.config.look_every)
 
     async def begin(self) -> Generation:
         """Write the filling generation, unless one is there already; return it."""
@@ -70,7 +97,7 @@ class LogRebuild:
             live = await self._checkpoints.find(gate, name, lock=True)
             found = await self._checkpoints.find(gate, name, "filling", lock=True)
             if found is not None:
-                return found
+                return self._resumed(found.following("log"))
             await self._parts.refuse_blindness(gate)
             async with self._seeing(gate) as session:
                 await self._checkpoints.tidy(session, name)
@@ -81,8 +108,32 @@ class LogRebuild:
                 await session.execute(delete(self._model.shadow))
                 if self._snapshot is not None:
                     await self._fill_from(session, self._snapshot)
+        self._own = new.generation
         log.info("rebuild_begun", extra={"model": name, "generation": new.generation})
         return new
+
+    def _resumed(self, found: Generation) -> Generation:
+        """Go on with a generation; one that began without our snapshot query is not to be had with it."""
+        if self._snapshot is not None and found.generation != self._own:
+            raise InvalidConfig(
+                "snapshot",
+                f"comes too late: a rebuild of {found.name!r} has begun, and stands at position "
+                f"{found.position.number}",
+                "go on without it, or call abandon and begin again",
+            )
+        return found
+
+    async def fill(self) -> tuple[Batch, Generation]:
+        """Apply one batch to the shadow table, and commit it."""
+        async with self._parts.transactions.begin(None) as session:
+            at = await self._again(session)
+            await self._follower.refuse_hole(session, at)
+            batch = await self._step(session, at)
+            at = await self._again(session)
+            if batch.more and at.position.number >= (at.target or 0):
+                # The log has grown since the rebuild began.
+                at = replace(at, target=await self._follower.log.newest(session))
+        return batch, at
 
     async def switch(self) -> Generation:
         """Make the filled generation the live one, in one transaction; nobody reads half of it."""
@@ -92,14 +143,14 @@ class LogRebuild:
             new = await self._checkpoints.find(session, name, "filling", lock=True)
             if new is None:
                 raise ReadModelUnknown(name)
+            await self._follower.refuse_hole(session, new)
             # The live runner waits for its row: what is left is what was committed meanwhile.
             while (await self._step(session, new)).more:
                 new = await self._again(session)
             new = await self._again(session)
             await replace_rows(session, self._model.table, self._model.shadow)
             await self._checkpoints.switch(session, live, new)
-        if self._parts.cache is not None:
-            await self._parts.cache.forget_all(name)
+        await self._follower.forgetting.forget_everything()
         log.info("rebuild_switched", extra={"model": name, "generation": new.generation})
         return new
 
@@ -122,7 +173,7 @@ class LogRebuild:
             if found is None:
                 return
             await session.execute(delete(self._model.shadow))
-            await self._checkpoints.drop(session, name, found.generation)
+            await self._checkpoints.drop(session, name, found.following("log").generation)
 
     async def _first(self, session: AsyncSession, live: Generation | None) -> Generation:
         position, began = Position(), None
@@ -141,23 +192,12 @@ class LogRebuild:
             target=await self._follower.log.newest(session),
         )
 
-    async def _oldest(self, session: AsyncSession, live: Generation | None) -> int | None:
+    async def _oldest(self, session: AsyncSession, live: Generation | None) -> int:
         """Return where the log begins; refuse one that was cut."""
         beginning = await self._follower.log.beginning(session)
         first = FIRST if live is None or live.first_position is None else live.first_position
-        if self._parts.config.history == "whole":
-            refuse_cut(self._model.name, beginning, first)
-        return beginning.oldest
-
-    async def _fill(self) -> tuple[Batch, Generation]:
-        async with self._parts.transactions.begin(None) as session:
-            at = await self._again(session)
-            batch = await self._step(session, at)
-            at = await self._again(session)
-            if batch.more and at.position.number >= (at.target or 0):
-                # The log has grown since the rebuild began.
-                at = replace(at, target=await self._follower.log.newest(session))
-        return batch, at
+        self._follower.refuse_cut(beginning, first)
+        return beginning.oldest or FIRST
 
     async def _again(self, session: AsyncSession) -> Generation:
         found = await self._checkpoints.find(session, self._model.name, "filling", lock=True)

@@ -3,27 +3,34 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from pillarbox.consumer.transactions import DatabaseAway, is_away
 from pillarbox.errors import HistoryIncomplete, HistoryUndecided, ReadModelError
 from pillarbox.outbox.wakeup import Wakeup, wakeup_of
-from pillarbox.readmodel.applying import NOTHING, Applier, Batch, FailedEntry, Touched
+from pillarbox.readmodel.applying import NOTHING, Applier, Batch, EventGone, FailedEntry, Touched
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
 from pillarbox.readmodel.definition import ReadModel
 from pillarbox.readmodel.forgetting import Forgetting
 from pillarbox.readmodel.held import HeldKey, HeldKeys, delay
+from pillarbox.readmodel.history import (
+    FIRST,
+    Undecided,
+    read_up_to,
+    refuse_cut,
+    refuse_hole,
+    tell_missed,
+)
 from pillarbox.readmodel.log import Beginning, Entry, Log
 from pillarbox.readmodel.parts import Parts
 
 log = logging.getLogger("pillarbox.readmodel")
-
-FIRST: Final = 1
 
 
 class LogFollower:
@@ -37,6 +44,13 @@ class LogFollower:
             list(model.methods()), schema=parts.schema, source=parts.service, rules=parts.rules
         )
         self.forgetting = Forgetting(model.name, parts)
+        self._undecided = Undecided()
+        self._unbroken = False
+        """Whether it has looked at the log since it last made sure of it, without being away."""
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.parts.config.history == "whole"
 
     async def turn(self) -> Batch:
         """Apply one batch and commit it; an event that fails is held with its key.
@@ -44,14 +58,9 @@ class LogFollower:
         Raise `DatabaseAway` when it is not known what became of it: the position tells.
         """
         began = time.monotonic()
-        try:
-            batch = await self._transact(careful=False)
-        except (DatabaseAway, ReadModelError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
-            # Nothing of it is committed: it is done again, with a savepoint for each event.
-            log.debug("batch_undone", extra={"error_class": type(error).__name__})
-            batch = await self._transact(careful=True)
+        with self._noticing_absence():
+            batch = await self._committed()
+        self._unbroken = batch is not NOTHING
         self.forgetting.add(batch.touched)
         await self.forgetting.forget()
         if batch.read:
@@ -63,7 +72,11 @@ class LogFollower:
         """Apply one batch to a generation that this transaction has locked."""
         most = self.parts.config.batch_size
         found = await self.log.read(session, at.position, most)
-        position = at.position.moved([entry.seq for entry in found.entries], found.open)
+        seqs = [entry.seq for entry in found.entries]
+        position = at.position.moved(seqs, found.open)
+        if self._is_whole:
+            for number in at.position.missed(seqs, found.open):
+                _tell(tell_missed(at.name, number))
         self.parts.observer.read(len(found.entries))
         waiting = await self.held.of(session, at)
         entries = [entry for entry in found.entries if not _waits(entry, waiting)]
@@ -71,7 +84,7 @@ class LogFollower:
         apply = self._carefully if careful else _together
         events, touched = await apply(session, at, applier, entries)
         if position != at.position:
-            listed = self.forgetting.listed(touched, position, at.events + events)
+            listed = self.forgetting.listed(at, position, events, touched)
             await self.checkpoints.move(session, at, position, events=events, touched=listed)
             self.parts.observer.applying(events)
         fresh = sum(entry.seq > at.position.number for entry in found.entries)
@@ -80,29 +93,81 @@ class LogFollower:
         return Batch(len(found.entries), events, touched, more=fresh >= most, due=due)
 
     async def locked(self, session: AsyncSession) -> Generation:
-        """Return the generation, locked; a live one that is not there begins."""
-        name, state = self.model.name, self.state
-        found = await self.checkpoints.find(session, name, state, lock=True)
+        """Return the generation, locked; a live one that is not there begins.
+
+        Raise `ReadModelSourceChanged` if it comes from a subscription.
+        """
+        found = await self.checkpoints.find(session, self.model.name, self.state, lock=True)
         if found is None:
-            await self.parts.refuse_blindness(session)
+            return (await self._begun(session)).following("log")
+        found.following("log")
+        if not (found.paused or self._unbroken):
+            return await self._tell_of_hole(session, found)
+        return found
+
+    async def _tell_of_hole(self, session: AsyncSession, at: Generation) -> Generation:
+        """Say aloud that rows may be gone which a model has not read; it goes on with what there is.
+
+        Numbers that were rolled back, or skipped by a server after a crash, look the same where
+        nothing older is kept: a model that is well must not stand still for them. While nobody can
+        know, the doubt is kept with the position: whoever finds it settled says so.
+        """
+        if not self._is_whole:
+            return at
+        beginning, number = await self.log.beginning(session), read_up_to(at) + 1
+        position = at.position
+        try:
+            refuse_hole(at, beginning)
+        except HistoryIncomplete as hole:
+            _tell(hole)
+            position = position.trusting(number)
+        except HistoryUndecided:
+            position = position.doubting(number, beginning.open)
+        if position != at.position:
+            touched = [list(row) for row in at.touched]
+            await self.checkpoints.move(session, at, position, events=0, touched=touched)
+        return replace(at, position=position)
+
+    async def refuse_hole(self, session: AsyncSession, at: Generation) -> None:
+        """Refuse to go on where rows are gone that a generation has not read."""
+        if self._is_whole:
             beginning = await self.log.beginning(session)
-            if self.parts.config.history == "whole":
-                refuse_cut(name, beginning, FIRST)
-            begun = Generation(
-                name=name,
-                generation=await self.checkpoints.next_generation(session, name),
-                source="log",
-                state=state,
-                first_position=beginning.oldest or FIRST,
+            self._undecided.judge(
+                read_up_to(at) + 1, beginning, lambda found: refuse_hole(at, found)
             )
-            await self.checkpoints.begin(session, begun)
-            found = await self.checkpoints.find(session, name, state, lock=True)
+
+    def refuse_cut(self, beginning: Beginning, first: int) -> None:
+        """Refuse to begin where the log does not reach its first row."""
+        if self._is_whole:
+            name = self.model.name
+            self._undecided.judge(first, beginning, lambda found: refuse_cut(name, found, first))
+
+    async def _begun(self, session: AsyncSession) -> Generation:
+        name, state = self.model.name, self.state
+        await self.parts.refuse_blindness(session)
+        beginning = await self.log.beginning(session)
+        self.refuse_cut(beginning, FIRST)
+        begun = Generation(
+            name=name,
+            generation=await self.checkpoints.next_generation(session, name),
+            source="log",
+            state=state,
+            first_position=beginning.oldest or FIRST,
+        )
+        await self.checkpoints.begin(session, begun)
+        found = await self.checkpoints.find(session, name, state, lock=True)
         if found is None:
             raise DatabaseAway(LookupError("the model's row went away"))
         return found
 
     async def release_due(self) -> None:
         """Try keys again that are due."""
+        with self._noticing_absence():
+            touched = await self._released()
+        self.forgetting.add(touched)
+        await self.forgetting.forget()
+
+    async def _released(self) -> Touched:
         now = self.parts.clock.now()
         events, touched = 0, set[tuple[str, str]]()
         async with self.parts.transactions.begin(None) as session:
@@ -113,10 +178,29 @@ class LogFollower:
                 count, written = await self._try_again(session, at, key)
                 events, touched = events + count, touched | written
             if events:
-                listed = self.forgetting.listed(touched, at.position, at.events + events)
+                listed = self.forgetting.listed(at, at.position, events, touched)
                 await self.checkpoints.move(session, at, at.position, events=events, touched=listed)
-        self.forgetting.add(touched)
-        await self.forgetting.forget()
+        return touched
+
+    @contextmanager
+    def _noticing_absence(self) -> Iterator[None]:
+        """Make sure of the log at the next look, if this one does not come to its end."""
+        try:
+            yield
+        except Exception:
+            self._unbroken = False
+            raise
+
+    async def _committed(self) -> Batch:
+        """Apply one batch; what fails is done again with a savepoint for each event."""
+        try:
+            return await self._transact(careful=False)
+        except (DatabaseAway, ReadModelError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
+            # Nothing of it is committed.
+            log.debug("batch_undone", extra={"error_class": type(error).__name__})
+            return await self._transact(careful=True)
 
     async def _transact(self, *, careful: bool) -> Batch:
         async with self.parts.transactions.begin(None) as session:
@@ -165,9 +249,16 @@ class LogFollower:
     async def _try_again(
         self, session: AsyncSession, at: Generation, key: HeldKey
     ) -> tuple[int, Touched]:
-        """Apply what waits for a key, one by one; the first that fails holds it from there on."""
+        """Apply what waits for a key, one by one; the first that fails holds it from there on.
+
+        An event whose row is gone fails for ever: those behind it must not pass for all there was.
+        """
         count, touched = 0, set[tuple[str, str]]()
         found = await self.log.read_key(session, key.line, key.seq, at.position.number)
+        if not any(entry.seq == key.seq for entry in found):
+            gone = Entry(key.seq, *key.line, str(key.event_id), None)
+            await self._hold(session, at, gone, EventGone(key.seq), attempts=key.attempts + 1)
+            return count, touched
         applier = Applier(self.model, self.parts, at)
         # A row in a gap was committed meanwhile: the next batch reads it, and must be the only one.
         for entry in [entry for entry in found if at.position.covers(entry.seq)]:
@@ -253,25 +344,15 @@ class LogRunner:
         return f"<LogRunner {self.model.name}>"
 
 
+def _tell(hole: HistoryIncomplete) -> None:
+    log.error("history_incomplete", extra={"model": hole.model, "found": hole.found})
+
+
 async def _together(
     session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
 ) -> tuple[int, Touched]:
     del at
     return await applier.apply(session, entries)
-
-
-def refuse_cut(name: str, beginning: Beginning, first: int) -> None:
-    """Refuse a log that does not begin with its first row.
-
-    Raise `HistoryUndecided` while an open transaction may own what is missing.
-    """
-    reaches = beginning.reaches(first)
-    if reaches is None:
-        raise HistoryUndecided(name, beginning.oldest)
-    if not reaches:
-        oldest = beginning.oldest
-        found = "it is empty" if oldest is None else f"it begins at position {oldest}"
-        raise HistoryIncomplete(name, found, "begin with a snapshot query")
 
 
 def _waits(entry: Entry, waiting: Mapping[tuple[str, str], HeldKey]) -> bool:

@@ -57,6 +57,7 @@ class Writer:
         page = Page(
             await self._rows(session, tenant_id, ids.values()),
             await self._marks(session, tenant_id, authors),
+            defaults=dict(self.model.defaults),
         )
         for envelope, change in changes:
             page.apply(change, envelope, self.model.id_column)
