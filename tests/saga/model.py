@@ -43,6 +43,7 @@ class Variant(Enum):
     NO_LOCK = "a transaction writes what it has read, whatever was committed meanwhile"
     NO_CAUSE = "a reply is taken for whatever is awaited, by its saga alone"
     NO_UNDO_OF_LATE = "a step that was not replied to in time is not undone"
+    NO_UNDO_OF_REPEATED = "a step that failed is not undone, however often it was sent"
     NO_ORDER = "messages to one participant overtake each other"
 
 
@@ -137,7 +138,9 @@ def participants(world: World, variant: Variant | None) -> Iterator[Next]:
         for place in places:
             message = channel[place]
             rest = (*channel[:place], *channel[place + 1 :])
-            for good in (True, False) if message.place == Place(1, Part.DO) else (True,):
+            # A participant that has done a command answers its repetition as it did the first time.
+            may_fail = message.place.part is Part.DO and not world.effects[step]
+            for good in (True, False) if may_fail else (True,):
                 effects = list(world.effects)
                 effects[step] = good and message.place.part is Part.DO
                 yield Next(
@@ -200,7 +203,8 @@ def decide(hand: Hand, variant: Variant | None) -> Move:
     place = hand.reply.place
     if variant is Variant.NO_CAUSE and hand.read.waits_for is not None:
         place = hand.read.waits_for
-    move = answered(PLAN, hand.read, place, good=hand.reply.good)
+    sent = 1 if variant is Variant.NO_UNDO_OF_REPEATED else hand.read.tries
+    move = answered(PLAN, hand.read, place, good=hand.reply.good, sent=sent)
     return move if move.verdict is Verdict.TAKEN else Move(hand.read)
 
 

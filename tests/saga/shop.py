@@ -213,6 +213,7 @@ class Shop:
         define(self.box, self.heard)
         self.stock: set[str] = set()
         self.refuses: set[str] = set()
+        self.restocks = False
         self.handled: list[tuple[str, str]] = []
         self._participants()
 
@@ -225,6 +226,7 @@ class Shop:
             self.handled.append(("reserve", event.order_id))
             good = event.order_id not in self.refuses
             self.stock |= {event.order_id} if good else set()
+            self.refuses -= {event.order_id} if self.restocks else set()
             await ctx.outbox.add((InventoryReserved if good else OutOfStock)(event.order_id))
 
         @inventory.on(ReleaseInventory)

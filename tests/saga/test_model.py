@@ -14,6 +14,7 @@ CAUGHT = {
     Variant.NO_LOCK: "outcome: reserve do was ok and became None",
     Variant.NO_CAUSE: "effects: COMPLETED with",
     Variant.NO_UNDO_OF_LATE: "effects: COMPENSATED with a reservation",
+    Variant.NO_UNDO_OF_REPEATED: "effects: COMPENSATED with a reservation",
     Variant.NO_ORDER: "effects: COMPENSATED with a reservation",
 }
 

@@ -136,6 +136,33 @@ async def test_the_reply_to_an_earlier_try_ends_the_step_and_the_second_reply_is
 
 
 @HERE
+@pytest.mark.parametrize("again", ["time-out", "operator"])
+async def test_a_step_that_was_sent_twice_is_undone_although_its_first_message_failed(
+    database: Database, again: str
+) -> None:
+    shop = Shop(database, careful_order)
+    await shop.clear()
+    shop.refuses, shop.restocks = {"o-1"}, True
+    await shop.order("o-1")
+    await shop.saga_works()
+    await shop.publish()
+    await shop.box.consumers["inventory"].drain()
+    if again == "operator":
+        saga_id, ops = (await shop.row()).saga_id, SagaOps(shop.database.engine, actor="jane")
+        await ops.resume(saga_id, reason="nobody replies")
+    else:
+        await shop.time_passes()
+    await shop.saga.drain()  # the reply is on its way meanwhile
+
+    await shop.settle()
+
+    assert shop.handled == [("reserve", "o-1"), ("reserve", "o-1"), ("release", "o-1")]
+    assert await shop.outcomes() == {("reserve", "do"): "failed", ("reserve", "undo"): "ok"}
+    assert await shop.statuses() == {"o-1": "REJECTED: reserve failed: OutOfStock"}
+    assert shop.stock == set()
+
+
+@HERE
 async def test_a_reply_that_cannot_be_read_is_parked_and_the_saga_waits(shop: Shop) -> None:
     await shop.order("o-1")
     await shop.settle("saga-place-order")

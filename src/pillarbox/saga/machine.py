@@ -47,8 +47,8 @@ class Outcome(StrEnum):
     SENT = "sent"
 
 
-# The step has taken effect, or may have, or may yet: it is undone. One that failed or was
-# skipped has none.
+# The step has taken effect, or may have, or may yet: it is undone. One that was skipped has none, nor
+# has one that failed, if it was sent once.
 _MAY_HAVE_EFFECT: Final = (Outcome.OK, Outcome.TIMED_OUT, Outcome.ABANDONED)
 
 
@@ -143,8 +143,12 @@ def begin(plan: Plan) -> Move:
     return _do(Progress(State.RUNNING, None, 0, nothing, nothing), 0)
 
 
-def answered(plan: Plan, progress: Progress, place: Place, *, good: bool) -> Move:
-    """Take the reply to a half of a step, unless it comes twice or too late."""
+def answered(plan: Plan, progress: Progress, place: Place, *, good: bool, sent: int) -> Move:
+    """Take the reply to a half of a step, unless it comes twice or too late.
+
+    `sent` counts all messages for it so far. If there are several, a bad reply to one says nothing of
+    the others, which may take effect yet: the step is undone too.
+    """
     if progress.state in ENDED:
         return Move(progress, verdict=Verdict.ENDED)
     known = progress.outcome(place)
@@ -158,7 +162,8 @@ def answered(plan: Plan, progress: Progress, place: Place, *, good: bool) -> Mov
         return _undo(plan, ended, place.step - 1)
     if good:
         return _go_on(plan, ended, place.step + 1)
-    return _turn_back(plan, ended, Cause(place.step, Outcome.FAILED), place.step - 1)
+    unsure = place.step if sent > 1 else None
+    return _turn_back(plan, ended, Cause(place.step, Outcome.FAILED), place.step, unsure)
 
 
 def timed_out(plan: Plan, progress: Progress) -> Move:
@@ -217,15 +222,21 @@ def _do(progress: Progress, step: int) -> Move:
     return Move(replace(progress, state=State.RUNNING, waits_for=place, tries=1), (place,))
 
 
-def _turn_back(plan: Plan, progress: Progress, cause: Cause, step: int) -> Move:
-    return _undo(plan, replace(progress, cause=cause), step)
+def _turn_back(
+    plan: Plan, progress: Progress, cause: Cause, step: int, unsure: int | None = None
+) -> Move:
+    return _undo(plan, replace(progress, cause=cause), step, unsure)
 
 
-def _undo(plan: Plan, progress: Progress, step: int) -> Move:
-    """Undo what may have taken effect, the last first, up to the next reply that is awaited."""
+def _undo(plan: Plan, progress: Progress, step: int, unsure: int | None = None) -> Move:
+    """Undo what may have taken effect, the last first, up to the next reply that is awaited.
+
+    The `unsure` step is undone whatever its outcome.
+    """
     sends: list[Place] = []
     for number in range(step, -1, -1):
-        if not plan[number].undoes or progress.done[number] not in _MAY_HAVE_EFFECT:
+        may_have_effect = number == unsure or progress.done[number] in _MAY_HAVE_EFFECT
+        if not (plan[number].undoes and may_have_effect):
             continue
         place = Place(number, Part.UNDO)
         sends.append(place)

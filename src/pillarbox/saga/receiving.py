@@ -89,7 +89,8 @@ class Receiving:
             return Move(held.progress, verdict=Verdict.FOREIGN)
         kind, good = known
         self._check(kind, envelope)
-        return answered(definition.plan, held.progress, place, good=good)
+        sent = len(held.steps[place].messages)
+        return answered(definition.plan, held.progress, place, good=good, sent=sent)
 
     def _check(self, kind: type, envelope: MessageEnvelope) -> None:
         """Park a message that is not what its class needs: no number of tries would help."""

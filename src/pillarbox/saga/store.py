@@ -19,7 +19,7 @@ from pillarbox.saga.machine import ENDED, Part, Place, Verdict
 from pillarbox.saga.rows import Instance, StepRow, instance_of, start_values
 from pillarbox.schema.tables import saga, saga_step, saga_stray, table_in
 from pillarbox.schema.types import DatabaseTime
-from pillarbox.words import storable, storable_class
+from pillarbox.words import storable, storable_class, words_of
 
 _TEXT_LENGTH = 255
 
@@ -136,7 +136,7 @@ class Store:
         values |= {
             "due_at": None if wait is None else DatabaseTime(wait),
             "error_class": storable_class(type(error).__name__),
-            "error_message": storable(str(error)),
+            "error_message": storable(words_of(error)),
         }
         await self._change(session, row, values)
 
