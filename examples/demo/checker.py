@@ -120,13 +120,14 @@ class _Rows:
 def check(
     books: Books,
     accepted: Mapping[tuple[str, str], str],
-    stock: Mapping[str, int],
+    stock: Mapping[tuple[str, str], int],
     receivers: Mapping[str, tuple[str, ...]] = RECEIVERS,
 ) -> Result:
     """Compare what customers were told with what the databases hold.
 
-    `accepted` has the customer of each order that was answered, by tenant and order id. Somebody
-    else may order too: such orders must end exactly once as well.
+    `accepted` has the customer of each order that was answered, by tenant and order id; `stock`
+    what was put on each shelf, by tenant and product. Somebody else may order too: such orders must
+    end exactly once as well. Of shelves that somebody else has filled nobody knows with how much.
     """
     found = Findings()
     ours = {place for place, user in books.buyers.items() if user in accepted.values()}
@@ -197,14 +198,15 @@ def _endings(books: Books) -> int:
     return sum(kind != "OrderCreated" for _, _, kind, _ in books.notices)
 
 
-def _check_stock(books: Books, stock: Mapping[str, int], found: Findings) -> None:
+def _check_stock(books: Books, stock: Mapping[tuple[str, str], int], found: Findings) -> None:
     """Compare each shelf: what is left and what is reserved is what there was."""
+    left = {(tenant, product): available for tenant, product, available in books.stock}
     taken = Counter[Row]()
     for tenant, _, product, quantity, state in books.reserved:
         if state == "RESERVED":
             taken[tenant, product] += quantity
-    for tenant, product, available in books.stock:
-        gone = stock[product] - available - taken[tenant, product]
+    for (tenant, product), filled in stock.items():
+        gone = filled - left.get((tenant, product), 0) - taken[tenant, product]
         if gone > 0:
             found.twice.append(f"stock {product} of {tenant}: {gone} taken for nobody")
         elif gone < 0:

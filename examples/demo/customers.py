@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -12,6 +11,7 @@ import httpx
 
 TENANTS: Final = ("acme", "globex", "initech")
 STOCK: Final = {"lamp": 1_000_000, "chair": 1_000_000, "table": 1_000_000, "rarity": 20}
+SHELVES: Final = {(tenant, product): STOCK[product] for tenant in TENANTS for product in STOCK}
 _PLENTY: Final = ("lamp", "chair", "table")
 _AGAIN_SECONDS: Final = 0.2
 
@@ -122,11 +122,10 @@ def wanted(tenant: str, chance: random.Random) -> Request:
     return Request(tenant, user, uuid4().hex, "/api/orders", body)
 
 
-async def fill_stock(client: httpx.AsyncClient, tenants: Sequence[str] = TENANTS) -> None:
+async def fill_stock(client: httpx.AsyncClient) -> None:
     """Put the products on the shelves of every tenant."""
-    for tenant in tenants:
-        for product, available in STOCK.items():
-            answer = await client.put(
-                f"/stock/{product}", json={"available": available}, headers={"X-Tenant": tenant}
-            )
-            answer.raise_for_status()
+    for (tenant, product), available in SHELVES.items():
+        answer = await client.put(
+            f"/stock/{product}", json={"available": available}, headers={"X-Tenant": tenant}
+        )
+        answer.raise_for_status()

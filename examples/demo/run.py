@@ -12,7 +12,7 @@ import httpx
 
 from examples.demo import checker
 from examples.demo.crew import Crew, PartFailed
-from examples.demo.customers import STOCK, TENANTS, Customers, fill_stock
+from examples.demo.customers import SHELVES, TENANTS, Customers, fill_stock
 from examples.demo.databases import Database
 from examples.demo.plan import Plan
 from examples.demo.settings import Settings
@@ -59,7 +59,7 @@ async def run(settings: Settings, ground: Ground, folder: Path, screen: Screen) 
         await asyncio.to_thread(crew.start)
         screen.say(f"starting the shop: 4 services in {len(crew.parts)} processes")
         await until_ready(crew)
-        async with httpx.AsyncClient(base_url=crew.url("inventory")) as inventory:
+        async with httpx.AsyncClient(base_url=crew.url("inventory"), timeout=30) as inventory:
             await fill_stock(inventory)
         async with httpx.AsyncClient(base_url=crew.url("orders"), timeout=30) as client:
             stage = _stage(settings, ground, crew, Customers(client), screen)
@@ -107,7 +107,7 @@ def _stage(
 def _sum_up(settings: Settings, ground: Ground, stage: Stage) -> int:
     """Let the checker count, print the last line, and say whether it is good."""
     result = checker.check(
-        checker.read(ground.owners), stage.customers.told(), STOCK, RECEIVERS[settings.flow]
+        checker.read(ground.owners), stage.customers.told(), SHELVES, RECEIVERS[settings.flow]
     )
     result.findings.twice.extend(stage.customers.strange)
     done = Done(

@@ -7,10 +7,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from examples.route_plan.domain import RoutePlanned, StopAdded
 from examples.route_plan.tables import Base
-from pillarbox import Change, Increment, MessageEnvelope, ReadModel, Upsert, on
+from pillarbox import Change, Increment, MessageEnvelope, ReadModel, TenantScoped, Upsert, on
 
 
-class RoutePlanProjection(Base):
+class RoutePlanProjection(TenantScoped, Base):
     __tablename__ = "route_plan_projection"
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     plan_id: Mapped[str] = mapped_column(String(64), primary_key=True)

@@ -2,7 +2,7 @@
 
 from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import CursorResult, inspect, update
+from sqlalchemy import CursorResult, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.orm.exc import StaleDataError
@@ -11,13 +11,17 @@ Row = TypeVar("Row", bound=DeclarativeBase)
 
 
 class SaBaseRepo(Generic[Row]):
-    """Read, insert and update the rows of a mapped class that has `id` and `version`."""
+    """Read, insert and update the rows of a mapped class that has `id` and `version`.
+
+    For a class that is `TenantScoped`, the session sees to it that all rows are its tenant's own.
+    """
 
     def __init__(self, session: AsyncSession, kind: type[Row]) -> None:
         self._session, self._kind = session, kind
 
     async def find(self, row_id: Any) -> Row | None:
-        return await self._session.get(self._kind, row_id, populate_existing=True)
+        query = select(self._kind).where(inspect(self._kind).columns["id"] == row_id)
+        return await self._session.scalar(query, execution_options={"populate_existing": True})
 
     async def insert(self, row: Row) -> None:
         self._session.add(row)

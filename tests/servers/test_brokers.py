@@ -8,10 +8,10 @@ import pytest
 from pillarbox.servers import Kafka, Nats, Pulsar, RabbitMq, Redis, Server
 from pillarbox.servers.guardian import descendants
 from pillarbox.servers.kafka import cluster_id
+from tests.support.kafka_admin import make_topic
 from tests.support.processes import alive
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-kafka_admin = pytest.importorskip("confluent_kafka.admin")
 pulsar = pytest.importorskip("pulsar")
 
 
@@ -91,8 +91,7 @@ def test_the_id_of_a_kafka_cluster_never_looks_like_an_option() -> None:
 @pytest.mark.servers("kafka")
 def test_kafka_keeps_a_message_over_a_kill() -> None:
     with Kafka() as server:
-        admin = kafka_admin.AdminClient({"bootstrap.servers": server.bootstrap})
-        admin.create_topics([kafka_admin.NewTopic("kept", 1, 1)])["kept"].result(20)
+        make_topic(server.bootstrap, "kept")
         producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap})
         producer.produce("kept", b"1")
         assert producer.flush(20) == 0

@@ -8,6 +8,7 @@ import pytest
 from pillarbox.servers import Kafka
 from pillarbox.servers.kafka_cluster import KafkaCluster
 from pillarbox.servers.network import Network
+from tests.support.kafka_admin import make_topic
 from tests.support.processes import until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -35,8 +36,7 @@ def leader_seen_by(nodes: Sequence[Kafka], topic: str) -> int:
 def test_another_node_leads_and_has_the_message_when_the_leader_is_killed(
     cluster: KafkaCluster,
 ) -> None:
-    admin = kafka_admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([kafka_admin.NewTopic("kept", 1, 3)])["kept"].result(20)
+    make_topic(cluster.bootstrap, "kept", copies=3)
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     answers: list[Any] = []
     producer.produce("kept", b"1", on_delivery=lambda error, _: answers.append(error))
@@ -83,8 +83,7 @@ def stored(cluster: KafkaCluster, topic: str) -> list[bytes]:
 @pytest.mark.servers("network")
 def test_what_a_leader_has_taken_while_it_was_cut_off_is_gone_when_it_is_healed() -> None:
     with Network(3) as network, KafkaCluster(network=network) as cluster:
-        admin = kafka_admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([kafka_admin.NewTopic("cut", 1, 3)])["cut"].result(20)
+        make_topic(cluster.bootstrap, "cut", copies=3)
         assert produced(cluster.nodes[0], "cut", b"before", acks="all") == [None]
         number = leader_of(cluster, "cut")
         cut_off, place = cluster.node(number), network.places[number - 1]

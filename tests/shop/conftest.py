@@ -1,7 +1,10 @@
 """A web process of the order service, on a database of its own."""
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import httpx
 import psycopg
@@ -33,18 +36,37 @@ def order_service(
     orders_url: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Part]:
-    found = shop_databases["orders"]
+    folder = tmp_path_factory.mktemp("shop")
+    with serving({"orders": orders_url}, shop_databases, folder) as (part,):
+        yield part
+
+
+@contextmanager
+def serving(
+    urls: Mapping[str, str], found: Mapping[str, Database], folder: Path
+) -> Iterator[Sequence[Part]]:
+    """Run the web processes of services until the block ends."""
+    parts = [web_process(service, found[service], url, folder) for service, url in urls.items()]
+    try:
+        for part in parts:
+            part.start()
+        for part, url in zip(parts, urls.values(), strict=True):
+            until(partial(answers, url), f"{part.name} answers", 60)
+        yield parts
+    finally:
+        for part in parts:
+            part.tell(signal.SIGTERM)
+        for part in parts:
+            part.wait()
+
+
+def web_process(service: str, found: Database, url: str, folder: Path) -> Part:
     environ = {
         "DATABASE_URL": found.service,
         "OPERATOR_DATABASE_URL": found.projector,
-        "PORT": orders_url.rpartition(":")[2],
+        "PORT": url.rpartition(":")[2],
     }
-    part = Part("orders", "web", environ, tmp_path_factory.mktemp("shop") / "orders.log")
-    part.start()
-    until(lambda: part.running and answers(orders_url), "the order service answers", 60)
-    yield part
-    part.tell(signal.SIGTERM)
-    part.wait()
+    return Part(service, "web", environ, folder / f"{service}.log")
 
 
 def answers(url: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from examples.demo import checker
 from examples.demo.checker import Books, check
 
-STOCK = {"lamp": 10}
+STOCK = {("acme", "lamp"): 10}
 CONFIRMED, REJECTED = ("acme", "o-1"), ("acme", "o-2")
 ACCEPTED = {CONFIRMED: "ada", REJECTED: "bob"}
 EVENTS = [
@@ -95,6 +95,7 @@ def test_what_is_lost_is_noticed(spoil: Callable[[Books], Books]) -> None:
         pytest.param(twice("notices"), id="told-twice"),
         pytest.param(changed(mails=3), id="a-mail-too-many"),
         pytest.param(changed(stock=[("acme", "lamp", 7)]), id="taken-for-nobody"),
+        pytest.param(changed(stock=[]), id="a-shelf-is-gone"),
     ],
 )
 def test_what_happened_twice_is_noticed(spoil: Callable[[Books], Books]) -> None:
@@ -109,6 +110,13 @@ def test_a_second_order_for_one_request_is_noticed_and_that_of_a_visitor_is_not(
 
     assert second.findings.twice
     assert visitor.findings == checker.Findings()
+
+
+@pytest.mark.parametrize("shelf", [("acme", "sofa"), ("main", "lamp")])
+def test_what_a_visitor_put_on_a_shelf_of_their_own_is_not_compared(shelf: tuple[str, str]) -> None:
+    result = check(replace(GOOD, stock=[*GOOD.stock, (*shelf, 3)]), ACCEPTED, STOCK)
+
+    assert result.findings == checker.Findings()
 
 
 def test_an_event_that_came_after_a_later_one_is_noticed() -> None:

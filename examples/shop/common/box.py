@@ -34,8 +34,19 @@ def open_engine(url: str) -> AsyncEngine:
 
 def database_url() -> str:
     """Return the address of the service's own database."""
-    url = os.environ.get("DATABASE_URL")
+    return _required(
+        "DATABASE_URL", "set it to postgresql://user@host/database, or run `make demo`"
+    )
+
+
+def operator_database_url() -> str:
+    """Return the same for the projector's role, which alone sees the events of all tenants."""
+    remedy = "set it to the projector's role: by any other, /health would say 0 while events wait"
+    return _required("OPERATOR_DATABASE_URL", remedy)
+
+
+def _required(name: str, remedy: str) -> str:
+    url = os.environ.get(name)
     if not url:
-        remedy = "set it to postgresql://user@host/database, or run `make demo`"
-        raise InvalidConfig("DATABASE_URL", "is not set", remedy)
+        raise InvalidConfig(name, "is not set", remedy)
     return url

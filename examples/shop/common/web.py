@@ -8,7 +8,7 @@ from typing import Any, Final
 import uvicorn
 from fastapi import Depends, FastAPI, Request
 
-from examples.shop.common.box import open_engine
+from examples.shop.common.box import open_engine, operator_database_url
 from examples.shop.common.problems import add_problems
 from pillarbox import Pillarbox
 from pillarbox.integrations.fastapi import health_router, tenant_from
@@ -33,9 +33,8 @@ def web_service(box: Pillarbox) -> FastAPI:
     )
     add_problems(app)
     app.include_router(health_router(box, broker=False))  # events wait while it is away
-    # Events of all tenants are seen by the projector's role alone.
-    operator = os.environ.get("OPERATOR_DATABASE_URL")
-    state = State(open_engine(operator) if operator else box.engine)
+    # By the service's own role, which sees a tenant's events alone, this would count none.
+    state = State(open_engine(operator_database_url()))
 
     @app.get("/health")
     async def health() -> dict[str, Any]:

@@ -24,12 +24,16 @@ class Processes:
         self._count = count
         self._running: list[subprocess.Popen[bytes]] = []
         self._ending = threading.Event()
+        self._told: int | None = None
+        self._reached: set[int] = set()
 
     def run(self) -> int:
         """Run until a signal, or until all have ended by themselves; return the exit code."""
         for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
-        self._running = [self._start() for _ in range(self._count)]
+        for _ in range(self._count):
+            if not self._ending.is_set():
+                self._start()
         code = 0
         while self._running:
             for process in list(self._running):
@@ -49,19 +53,24 @@ class Processes:
             return abs(code)
         click.echo(f"process {pid} ended with {code}; another one is started", err=True)
         if not self._ending.wait(_PAUSE):
-            self._running.append(self._start())
+            self._start()
         return 0
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         # Nobody writes to its input: when this process is gone, it reads the end of it and stops.
-        return subprocess.Popen(  # noqa: S603 - our own command
+        process = subprocess.Popen(  # noqa: S603 - our own command
             self._command, stdin=subprocess.PIPE, start_new_session=True
         )
+        self._running.append(process)
+        if self._told is not None and process.pid not in self._reached:
+            process.send_signal(self._told)  # it came while the process was being started
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        self._told = number
         self._ending.set()
         for process in self._running:
             if process.poll() is None:
+                self._reached.add(process.pid)
                 process.send_signal(number)
 
 

@@ -106,7 +106,7 @@ class Custody:
         return code
 
     def signal(self, number: int) -> None:
-        """Send a signal to every process of the server; with SIGKILL, wait until they are gone."""
+        """Send a signal to every process of the server; wait until SIGKILL or SIGSTOP took effect."""
         self._ask({"op": "signal", "signal": int(number)})
 
     def stop(self, number: int, seconds: float) -> None:
@@ -153,7 +153,7 @@ class Custody:
             while (answer := self._read())["number"] != number:
                 pass
         if "error" in answer:
-            raise ServerFailed(self._name, f"could not be run: {answer['error']}")
+            raise ServerFailed(self._name, answer["error"])
         return answer
 
     def _read(self) -> dict[str, Any]:

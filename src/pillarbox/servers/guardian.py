@@ -58,11 +58,15 @@ def _proc_parents() -> Iterator[tuple[int, int]]:
         if not entry.isdigit():
             continue
         with suppress(OSError, ValueError, IndexError):
-            # The name, in parentheses, may hold anything: fields are counted after it.
-            fields = Path("/proc", entry, "stat").read_text("utf-8", "replace").rpartition(")")[2]
-            state, parent = fields.split()[:2]
+            state, parent = _fields(Path("/proc", entry))[:2]
             if state not in "ZX":
                 yield int(entry), int(parent)
+
+
+def _fields(folder: Path) -> list[str]:
+    """Return what the kernel tells of a process or thread, from its state on."""
+    # The name, in parentheses, may hold anything: fields are counted after it.
+    return (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
 
 
 class Guardian:
@@ -88,13 +92,12 @@ class Guardian:
                 self._note_shared(self._tree())
                 return {"shared": sorted(self.shared)}
             case "signal":
-                self._signal_tree(request["signal"])
-                return {}
+                return self._signal(request["signal"])
             case "stop":
                 self._end(request["signal"], request["seconds"])
                 return {"returncode": self._returncode()}
             case other:
-                return {"error": f"unknown request {other!r}"}
+                return {"error": f"has no request {other!r}"}
 
     def close(self) -> None:
         """End the server, remove its folder."""
@@ -122,7 +125,7 @@ class Guardian:
                     preexec_fn=_die_with_guardian if _LINUX else None,  # noqa: PLW1509
                 )
             except (OSError, subprocess.SubprocessError) as failed:
-                return {"error": str(failed)}
+                return {"error": f"could not be run: {failed}"}
         return {"pid": self.main.pid}
 
     def _returncode(self) -> int | None:
@@ -135,7 +138,16 @@ class Guardian:
             _wait(lambda: self._returncode() is not None, seconds)
         self._signal_tree(signal.SIGKILL)
 
-    def _signal_tree(self, number: int) -> None:
+    def _signal(self, number: int) -> Answer:
+        reached = self._signal_tree(number)
+        # A signal is taken by one thread, which tells the others: on a busy machine they go on for
+        # dozens of milliseconds, in which a "frozen" server answers.
+        if number == signal.SIGSTOP and not _wait(lambda: all(map(_is_stopped, reached))):
+            self._signal_tree(signal.SIGCONT)  # nobody thaws what was never frozen
+            return {"error": f"did not freeze within {_REAP_SECONDS:.0f} s"}
+        return {}
+
+    def _signal_tree(self, number: int) -> set[int]:
         # PostgreSQL's backends have sessions of their own, so a process group is not enough; the
         # tree is read again until it holds nobody new, because processes fork while we read.
         reached: set[int] = set()
@@ -147,7 +159,8 @@ class Guardian:
                     os.kill(pid, number)
             reached.update(fresh)
         if number == signal.SIGKILL:
-            _wait(lambda: not self._left(reached), _REAP_SECONDS)
+            _wait(lambda: not self._left(reached))
+        return reached
 
     def _note_shared(self, pids: list[int]) -> None:
         for pid in pids:
@@ -185,6 +198,20 @@ def _exists(pid: int) -> bool:
     return True
 
 
+def _is_stopped(pid: int) -> bool:
+    """Tell whether no thread of a process runs any more; one that is gone counts as stopped."""
+    if not _LINUX:
+        asked = ["/bin/ps", "-o", "stat=", "-p", str(pid)]
+        listing = subprocess.run(asked, check=False, capture_output=True, text=True)
+        return listing.stdout.strip()[:1] in {"", "T", "Z"}
+    states = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                states.append(_fields(thread)[0])
+    return all(state in "TtZX" for state in states)
+
+
 def _die_with_guardian() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -212,10 +239,11 @@ def remove_shared(name: str, number: int) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _wait(condition: Callable[[], bool], seconds: float) -> None:
+def _wait(condition: Callable[[], bool], seconds: float = _REAP_SECONDS) -> bool:
     limit = time.monotonic() + seconds
-    while not condition() and time.monotonic() < limit:
+    while not (met := condition()) and time.monotonic() < limit:
         time.sleep(_POLL_SECONDS)
+    return met
 
 
 def _requests(parent: int) -> Iterator[Request]:

@@ -5,16 +5,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 from pillarbox.servers import Kafka
 from tests.faults.brokers.ground import Ground
 from tests.faults.readers import kafka as reader
 from tests.faults.workload import TOPICS
+from tests.support.kafka_admin import make_topic
 
 _PARTITIONS: Final = 4
-_WAIT_SECONDS: Final = 30
 
 
 @contextmanager
@@ -29,7 +26,5 @@ def make_topics(bootstrap: str, copies: int) -> None:
     """Make the topics of the workload."""
     # The broker's own time tells the order of events that one key has in two topics.
     config = {"message.timestamp.type": "LogAppendTime"}
-    topics = [NewTopic(topic, _PARTITIONS, copies, config=config) for topic in TOPICS]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics(topics, operation_timeout=_WAIT_SECONDS).values():
-        made.result(_WAIT_SECONDS)
+    for topic in TOPICS:
+        make_topic(bootstrap, topic, partitions=_PARTITIONS, copies=copies, config=config)

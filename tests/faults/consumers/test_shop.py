@@ -13,7 +13,15 @@ import pytest
 
 from examples.demo import checker
 from examples.demo.crew import Crew, subscribed
-from examples.demo.customers import STOCK, TENANTS, Accepted, Customers, Request, fill_stock
+from examples.demo.customers import (
+    SHELVES,
+    STOCK,
+    TENANTS,
+    Accepted,
+    Customers,
+    Request,
+    fill_stock,
+)
 from examples.demo.databases import databases
 from examples.demo.figures import Looker
 from examples.demo.run import RECEIVERS, SETTINGS, until_ready
@@ -101,7 +109,7 @@ async def test_every_order_ends_once_whoever_is_killed_and_whatever_comes_twice(
         try:
             crew.start()
             await until_ready(crew)
-            async with httpx.AsyncClient(base_url=crew.url("inventory")) as inventory:
+            async with httpx.AsyncClient(base_url=crew.url("inventory"), timeout=30) as inventory:
                 await fill_stock(inventory)
             async with httpx.AsyncClient(base_url=crew.url("orders"), timeout=30) as client:
                 customers = Customers(client)
@@ -117,7 +125,7 @@ async def test_every_order_ends_once_whoever_is_killed_and_whatever_comes_twice(
         finally:
             crew.stop()
         books = checker.read(owners)
-        result = checker.check(books, customers.told(), STOCK, RECEIVERS[flow])
+        result = checker.check(books, customers.told(), SHELVES, RECEIVERS[flow])
 
     assert result.findings == checker.Findings()
     assert customers.strange == []

@@ -9,6 +9,7 @@ from fastapi import Depends
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from examples.shop.common.fields import Name
 from examples.shop.common.web import serve, web_service
 from examples.shop.notification_service.app.box import box
 from examples.shop.notification_service.app.database import Notification
@@ -18,7 +19,7 @@ app = web_service(box)
 
 @app.get("/notifications/{order_id}")
 async def notifications_of(
-    order_id: str, session: Annotated[AsyncSession, Depends(box.session)]
+    order_id: Name, session: Annotated[AsyncSession, Depends(box.session)]
 ) -> list[dict[str, Any]]:
     """List what the customer was told about an order."""
     found = await session.scalars(

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Request
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from examples.shop.common.fields import Name
 from examples.shop.order_service.app.box import box
 from examples.shop.order_service.app.commands import OrderCommandHandler
 from examples.shop.order_service.app.queries import GetOrder, GetOrderHandler, OrderSummary
@@ -21,7 +22,7 @@ from pillarbox import OutboxRecord, ReadDAO, SQLAlchemyUnitOfWork
 PENDING_LIMIT: Final = 50
 
 
-def caller(request: Request, x_user: Annotated[str, Header()] = "guest") -> None:
+def caller(request: Request, x_user: Annotated[Name, Header()] = "guest") -> None:
     """Say who calls. Here a header says so; in your service it is who has logged in."""
     request.state.user_id = x_user
 
@@ -57,7 +58,7 @@ async def create_simple_order(
 
 @queries.get("/orders/{order_id}")
 async def get_order(
-    order_id: str, handle: Annotated[GetOrderHandler, Depends(orders)]
+    order_id: Name, handle: Annotated[GetOrderHandler, Depends(orders)]
 ) -> OrderSummary:
     found = await handle.handle(GetOrder(order_id))
     if found is None:

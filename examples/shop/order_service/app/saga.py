@@ -81,7 +81,8 @@ class PlaceOrder(
         send=lambda o: Charge(o.order_id, o.user_id, o.total_amount),
         ok=PaymentProcessed,
         fail=PaymentRefused,
-        timeout=timedelta(minutes=5),
+        # Without an undo there is no timeout either: a charge that was given up while the payment
+        # service was away would still be waiting for it, and take money for a rejected order.
     )
 
     async def completed(self, start: OrderCreated, ctx: Context) -> None:

@@ -2,16 +2,17 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
+from examples.shop.common.fields import Name
 from examples.shop.order_service.app.commands import CreateOrder
 from examples.shop.order_service.app.domain import Order
 from examples.shop.order_service.app.events import Item
 
-Name = Annotated[str, Field(min_length=1, max_length=64)]
-Money = Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=2)]
+MOST: Final = Decimal("9999999999.99")
+Money = Annotated[Decimal, Field(ge=0, le=MOST, decimal_places=2)]
 Quantity = Annotated[int, Field(ge=1, le=1_000)]
 
 
@@ -27,10 +28,19 @@ class CreateOrderRequest(BaseModel):
     user_id: Name
     items: Annotated[list[RequestedItem], Field(min_length=1, max_length=20)]
 
+    @property
+    def total(self) -> Decimal:
+        return sum((each.quantity * each.price for each in self.items), Decimal())
+
+    @model_validator(mode="after")
+    def refuse_too_much(self) -> Self:
+        if self.total > MOST:
+            raise ValueError(f"the total is more than {MOST}")
+        return self
+
     def command(self) -> CreateOrder:
-        total = sum((each.quantity * each.price for each in self.items), Decimal())
         items = [Item(each.product_id, each.quantity) for each in self.items]
-        return CreateOrder(self.user_id, items, total)
+        return CreateOrder(self.user_id, items, self.total)
 
 
 class SimpleOrderRequest(BaseModel):
