@@ -108,7 +108,9 @@ def main() -> None:
     given = parser.parse_args()
     engine = create_async_engine(given.url, pool_size=given.connections, max_overflow=0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(application(engine), access_log=False, log_level="warning")
+        config = uvicorn.Config(
+            application(engine), access_log=False, log_level="warning", timeout_keep_alive=3600
+        )
         tell(port=listening.getsockname()[1])
         # uvicorn drains, and then raises the signal once more.
         signal.signal(signal.SIGTERM, _ended)
