@@ -1,9 +1,10 @@
 """What the tests of transport security share: a client's papers, and somebody in the middle."""
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,8 @@ from pillarbox.servers.broker import Broker
 from pillarbox.servers.ports import LOOPBACK
 
 _CHUNK = 65_536
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,56 @@ class SecureRig(Protocol):
 
 
 @asynccontextmanager
+async def listening(serve: Serve, shown: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serve connections on a port, over TLS if something is shown.
+
+    At the end none is left, nor one that is just coming.
+    """
+    loop, tasks, taken = (
+        asyncio.get_running_loop(),
+        list[asyncio.Task[None]](),
+        list[socket.socket](),
+    )
+
+    async def attend(connection: socket.socket) -> None:
+        reader, made = asyncio.StreamReader(), list[asyncio.StreamWriter]()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: asyncio.StreamReaderProtocol(reader, lambda _, writer: made.append(writer)),
+                connection,
+                ssl=shown,
+            )
+        except OSError:
+            return  # The client has refused what it was shown.
+        try:
+            await serve(reader, made[0])
+        finally:
+            made[0].transport.abort()
+
+    def accept() -> None:
+        with suppress(OSError):
+            taken.append(listener.accept()[0])
+            tasks.append(loop.create_task(attend(taken[-1])))
+
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        listener.setblocking(False)
+        loop.add_reader(listener, accept)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            loop.remove_reader(listener)
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0)  # Transports let go of their sockets a turn later.
+            for connection in taken:
+                connection.close()
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error
+
+
+@asynccontextmanager
 async def in_the_middle(
     server: Broker, shows: TlsFiles, client: TlsFiles, *, greets: bool
 ) -> AsyncIterator[int]:
@@ -79,15 +132,10 @@ async def in_the_middle(
         except OSError:
             pass  # The client has refused us.
         finally:
-            writer.transport.abort()
             onward[1].transport.abort()
 
-    standing = await asyncio.start_server(serve, LOOPBACK, 0, ssl=None if greets else shown)
-    try:
-        port: int = standing.sockets[0].getsockname()[1]
+    async with listening(serve, None if greets else shown) as port:
         yield port
-    finally:
-        standing.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -25,7 +25,7 @@ from pillarbox.servers.broker import Broker
 from pillarbox.servers.ports import LOOPBACK
 from pillarbox.testing.subscription.case import Member, numbers
 from tests.bus.rig import message, new_topic
-from tests.bus.secure import ListenedTo, Papers, SecureRig, in_the_middle
+from tests.bus.secure import ListenedTo, Papers, SecureRig, in_the_middle, listening
 from tests.bus.secure_rigs import SECURE_RIGS
 from tests.support.certificates import Certificates, certificates
 from tests.support.waiting import until
@@ -211,10 +211,9 @@ async def test_a_server_without_tls_is_told_nothing(secured: Secured) -> None:
         if secured.rig.greets:
             writer.write(b'INFO {"max_payload":1048576,"auth_required":true}\r\n')
         heard.extend(await reader.read(4096))
-        writer.transport.abort()
 
-    async with await asyncio.start_server(serve, LOOPBACK, 0) as plain:
-        await is_refused(secured, secured.papers, plain.sockets[0].getsockname()[1])
+    async with listening(serve) as port:
+        await is_refused(secured, secured.papers, port)
 
     assert bytes(heard[:1]) in {b"", TLS_HANDSHAKE}
     assert secured.login.password.encode() not in heard

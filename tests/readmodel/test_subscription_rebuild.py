@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from pillarbox import Pillarbox
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.memory_subscription import MemorySubscription
-from pillarbox.bus.subscription import Delivery, Revoked, SubscriptionRequest
+from pillarbox.bus.subscription import Delivery, Outlook, Revoked, SubscriptionRequest
 from pillarbox.errors import HistoryIncomplete, RebuildFailed
 from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ReadModelOps
@@ -128,6 +128,26 @@ async def test_a_broker_that_does_not_count_leaves_the_end_unknown(
     assert steps(told)[0] == ("filling", 0, None, None)
     assert told[0].remaining is None
     assert steps(told)[-1] == ("done", 2, 2, 1.0)
+
+
+@on_two
+async def test_the_broker_s_word_that_nothing_is_left_is_the_end_whatever_is_heard_later(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was asked again, and was slow to answer, once left the end unknown."""
+
+    async def silence(_: object) -> Outlook:
+        return Outlook(None, None)
+
+    told: list[Progress] = []
+    bank.deposit(1, 1)
+    bank.deposit(1, 2)
+    await bank.model.drain()
+    monkeypatch.setattr("pillarbox.consumer.telling.outlook", silence)
+
+    await bank.model.rebuild(report=told.append)
+
+    assert [step for step in steps(told) if step[0] == "filling"][-1] == ("filling", 2, 2, 1.0)
 
 
 @on_two

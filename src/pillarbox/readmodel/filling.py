@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Final
 
 from pillarbox.consumer.consumer import Consumer
@@ -39,9 +40,17 @@ class Filling:
         self._pace = Pace(self._done, self._done)
 
     async def hear(self, standing: Standing) -> None:
-        """Hear from the consumer that runs what its broker says."""
-        self._end = end_of(self._done, standing)
+        """Hear from the consumer that runs what its broker says; one that is silent takes nothing back."""
+        end = end_of(self._done, standing)
+        self._end = self._end if end is None else end
         await self._note(self._done + standing.finished)
+
+    async def to_the_end(self, consumer: Consumer, patience: timedelta) -> bool:
+        """Take messages until the broker says that nothing waits; tell whether it did."""
+        caught_up = await consumer.catch_up(patience)
+        if caught_up:
+            self._end = self._done + consumer.standing().finished
+        return caught_up
 
     @asynccontextmanager
     async def by(self, consumer: Consumer, phase: Phase) -> AsyncIterator[None]:

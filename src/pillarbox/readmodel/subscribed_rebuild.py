@@ -133,7 +133,7 @@ class SubscribedRebuild:
         async with following.told(filling.hear) as consumer, filling.by(consumer, phase):
             watching = asyncio.ensure_future(self._watch(following, consumer, still=still))
             try:
-                return await consumer.catch_up(patience)
+                return await filling.to_the_end(consumer, patience)
             finally:
                 watching.cancel()
                 await asyncio.wait({watching})
