@@ -1,6 +1,7 @@
 """Database addresses: one spelling for people, the right driver for each use."""
 
 import asyncio
+import sqlite3
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, event, make_url
@@ -58,8 +59,29 @@ def make_engine(url: str | URL) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, record: object) -> None:
     del record
     connection.isolation_level = None  # SQLAlchemy begins, not the driver
-    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA busy_timeout = 10000")
+    _write_ahead(connection)
+
+
+def _write_ahead(connection: Any) -> None:
+    """Have a log written ahead; a file keeps that, so the first connection to it decides.
+
+    The change waits for no writer: of two processes that begin with a new file, one fails at once.
+    """
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            connection.run_async(_wait_for_writer)
+        else:
+            return
+
+
+async def _wait_for_writer(driver: Any) -> None:
+    # One call, so that whoever is cancelled here leaves no lock behind.
+    await driver.executescript("BEGIN IMMEDIATE; ROLLBACK")
 
 
 def _give_up_lock(connection: Any, record: object, error: object) -> None:

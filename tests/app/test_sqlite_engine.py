@@ -1,12 +1,16 @@
-"""The engine that is made for SQLite: what is cancelled on it does not keep the write lock."""
+"""The engine that is made for SQLite: how its connections begin, and end when they are cancelled."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from pillarbox.database import make_engine
 from tests.support.cancelling import CancelledAt, on_falling_asleep, on_waking_up, run
+from tests.support.waiting import until
 
 ROWS = text("SELECT 1 UNION ALL SELECT 2")
 
@@ -37,3 +41,32 @@ async def test_a_read_that_is_cancelled_gives_up_the_write_lock_of_its_transacti
     assert kept
     await engine.dispose()
     await impatient.dispose()
+
+
+async def test_the_first_connection_to_a_new_file_waits_for_who_writes_it(tmp_path: Path) -> None:
+    """Two processes that began together with a new file once left one with `database is locked`."""
+    file, said = tmp_path / "shop.db", list[str]()
+    engine = make_engine(f"sqlite:///{file}")
+
+    @event.listens_for(engine.sync_engine, "connect", insert=True)
+    def listen(connection: Any, record: object) -> None:
+        connection.run_async(lambda driver: driver.set_trace_callback(said.append))
+
+    async def connected() -> str:
+        async with engine.connect() as connection:
+            mode: str = (await connection.exec_driver_sql("PRAGMA journal_mode")).scalar_one()
+            return mode
+
+    async def waits() -> bool:
+        return any("BEGIN" in words for words in said) or connecting.done()
+
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        connecting = asyncio.ensure_future(connected())
+        await until(waits, "the connection waits for the writer")
+        other.execute("CREATE TABLE here (id)")
+        other.execute("COMMIT")
+        mode = await connecting
+
+    assert mode == "wal"
+    await engine.dispose()
