@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import httpx
 import pytest
 from fastapi import APIRouter, Depends
-from sqlalchemy import func, insert, select, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import column, func, insert, select, table, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox import SQLAlchemyUnitOfWork
@@ -83,6 +83,7 @@ def add_routes(shop: Shop) -> None:
         return body.id
 
     add_dependencies(shop, router)
+    add_readers(shop, router)
     shop.app.include_router(router)
 
 
@@ -110,9 +111,37 @@ def add_dependencies(shop: Shop, router: APIRouter) -> None:
         await place_order(uow, body)
         return body.id
 
+    async def missed() -> None:
+        with suppress(DBAPIError):
+            async with box.unit_of_work() as uow:
+                await uow.session.execute(select(table("no_such_table", column("id"))))
+
+    @router.post("/missed", dependencies=[Depends(missed)])
+    async def after_missed(body: NewOrder, uow: Uow) -> str:
+        await place_order(uow, body)
+        return body.id
+
     @router.post("/undecided", dependencies=[Depends(undecided)])
     async def after_undecided(body: NewOrder) -> str:
         shop.executed.append(body.id)
+        return body.id
+
+
+def add_readers(shop: Shop, router: APIRouter) -> None:
+    """Add endpoints that look, and roll back what they have not written."""
+    Held = Annotated[AsyncSession, Depends(shop.box.session)]  # noqa: N806 - a type
+    Uow = Annotated[SQLAlchemyUnitOfWork, Depends(shop.box.uow)]  # noqa: N806 - a type
+
+    @router.post("/sold-out")
+    async def sold_out(body: NewOrder, uow: Uow) -> str:
+        await uow.session.scalars(select(Order.id))
+        await uow.rollback()
+        return body.id
+
+    @router.post("/sold-out-held")
+    async def sold_out_held(body: NewOrder, held: Held) -> str:
+        await held.scalars(select(Order.id))
+        await held.rollback()
         return body.id
 
 
@@ -205,6 +234,28 @@ async def test_a_dependency_that_rolls_back_takes_no_claim_with_it(
     assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
     assert shop.executed == ["o-1"]
     assert await database.order_ids() == []
+
+
+async def test_a_dependency_whose_select_fails_takes_no_claim_with_it(
+    database: Database, held: httpx.AsyncClient
+) -> None:
+    """It left the transaction aborted, and every try was a 500."""
+    first = await held.post("/held/missed", json=ORDER, headers=K1)
+    again = await held.post("/held/missed", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert await database.order_ids() == ["o-1"]
+
+
+@pytest.mark.parametrize("path", ["sold-out", "sold-out-held"])
+async def test_a_handler_that_reads_and_rolls_back_keeps_its_claim(
+    held: httpx.AsyncClient, path: str
+) -> None:
+    """The claim went with it unnoticed, and every try was a 500."""
+    first = await held.post(f"/held/{path}", json=ORDER, headers=K1)
+    again = await held.post(f"/held/{path}", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
 
 
 async def test_without_a_key_the_session_is_the_applications_own(

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import column, select, table, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -141,6 +141,40 @@ async def test_armed_work_that_is_undone_by_the_one_around_it_keeps_the_owner_fr
                 await handle()
 
     assert await database.order_ids() == []
+
+
+async def test_armed_work_inside_a_reader_that_is_rolled_back_keeps_the_owner_from_committing(
+    database: Database,
+) -> None:
+    """Nobody noted that it was gone: the owner committed the rest."""
+
+    async def handle() -> None:
+        async with SQLAlchemyUnitOfWork(database.sessions) as reader:
+            await reader.session.scalars(select(Order.id))
+            await place(database, "o-1")
+            await reader.rollback()
+
+    async with database.sessions() as session:
+        with pytest.raises(UnitOfWorkError, match="both are undone"):
+            async with joined_transaction(session):
+                await handle()
+
+    assert await database.order_ids() == []
+
+
+async def test_a_select_that_fails_costs_only_its_unit_of_work(database: Database) -> None:
+    """The end of its savepoint failed too, and hid the error from the handler."""
+    async with database.sessions() as session:
+        session.add(Order(id="o-0"))
+        async with joined_transaction(session):
+            await place(database, "o-1")
+            with pytest.raises(DBAPIError, match="no_such_table"):
+                async with SQLAlchemyUnitOfWork(database.sessions) as reader:
+                    await reader.session.execute(select(table("no_such_table", column("id"))))
+            await place(database, "o-2")
+        await session.commit()
+
+    assert await database.order_ids() == ["o-0", "o-1", "o-2"]
 
 
 async def test_units_of_work_end_as_a_stack_does(database: Database) -> None:

@@ -2,11 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
-from sqlalchemy import Connection, Executable, event, insert, select, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import (
+    Connection,
+    Executable,
+    String,
+    column,
+    event,
+    func,
+    insert,
+    literal_column,
+    select,
+    table,
+    text,
+)
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.sql.functions import GenericFunction
 from sqlalchemy.util import greenlet_spawn
 
 from pillarbox import SQLAlchemyUnitOfWork
@@ -20,6 +33,16 @@ from tests.uow.test_joining import place
 pytestmark = on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite")
 
 OWNERS = "owner"
+FAILS = select(table("no_such_table", column("id")))
+
+
+class Shouted(GenericFunction[str]):
+    """A function of the application's own."""
+
+    type = String()
+    name = "upper"
+    inherit_cache = True
+    _register = False
 
 
 def write_owners_part(connection: Connection) -> None:
@@ -190,6 +213,112 @@ async def test_one_that_writes_in_any_way_does_not_count_as_a_reader(
     await greenlet_spawn(owner.close)
 
     assert await database.order_ids() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        select(func.upper("a")),
+        select(func.upper("a").label("b")).where(func.length("a") == 1),
+        select(Shouted("a")),
+        select(literal_column("upper('a')")),
+        select(text("upper('a')")),
+        text("SELECT upper('a') AS b").columns(column("b")),
+    ],
+    ids=["function", "in a label", "own class", "literal column", "text in it", "columns of text"],
+)
+async def test_a_select_that_calls_what_nobody_knows_counts_as_writing(
+    database: Database, owner: Owner, statement: Executable
+) -> None:
+    async def handle() -> None:
+        async with joined_transaction(owner), SQLAlchemyUnitOfWork(database.sessions) as writer:
+            await writer.session.execute(statement)
+            await place(database, "o-1")
+
+    with pytest.raises(UnitOfWorkError, match="both are undone"):
+        await handle()
+
+
+async def test_a_select_that_calls_what_writes_nothing_counts_as_reading(
+    database: Database, owner: Owner
+) -> None:
+    known = select(func.count(), func.max(Order.total), func.coalesce(Order.status, "")).group_by(
+        Order.status
+    )
+    async with joined_transaction(owner), SQLAlchemyUnitOfWork(database.sessions) as reader:
+        await reader.session.execute(known)
+        await place(database, "o-1")
+    await owner.commit_all()
+
+    assert await database.order_ids() == ["o-1", OWNERS]
+
+
+async def test_what_a_function_wrote_is_undone_with_its_unit_of_work(
+    database: Database, owner: Owner
+) -> None:
+    """It counted as reading: nobody had committed it, and the owner did."""
+    if not database.is_postgres:
+        return  # SQLite's functions write nothing
+    reserving = text(
+        "CREATE FUNCTION pg_temp.reserve(id text) RETURNS void LANGUAGE sql AS"
+        " 'INSERT INTO orders (id, total, status, version) VALUES (id, 1, ''NEW'', 1)'"
+    )
+    await greenlet_spawn(lambda: owner.connection().execute(reserving))
+
+    async with joined_transaction(owner), SQLAlchemyUnitOfWork(database.sessions) as uow:
+        await uow.session.execute(select(func.pg_temp.reserve("o-1")))
+    await owner.commit_all()
+
+    assert await database.order_ids() == [OWNERS]
+
+
+@pytest.mark.parametrize("ending", ["rollback", "close"])
+async def test_when_a_reader_is_rolled_back_the_owners_part_is_written_again(
+    database: Database, owner: Owner, ending: str
+) -> None:
+    """Nobody noted that the whole transaction had gone with it."""
+    async with joined_transaction(owner):
+        async with SQLAlchemyUnitOfWork(database.sessions) as reader:
+            await reader.session.scalars(select(Order.id))
+            await (reader.rollback() if ending == "rollback" else reader.session.close())
+        await place(database, "o-1")
+    await owner.commit_all()
+
+    assert await database.order_ids() == ["o-1", OWNERS]
+
+
+@pytest.mark.parametrize("swallowed", [True, False], ids=["inside", "outside"])
+async def test_a_select_that_fails_costs_only_its_unit_of_work(
+    database: Database, owner: Owner, swallowed: bool
+) -> None:
+    """It had only read, and left the transaction aborted: all that came after it failed."""
+    async with joined_transaction(owner):
+        with suppress(DBAPIError):
+            async with SQLAlchemyUnitOfWork(database.sessions) as reader:
+                with suppress(*([DBAPIError] if swallowed else [])):
+                    await reader.session.execute(FAILS)
+        await place(database, "o-1")
+    await owner.commit_all()
+
+    assert await database.order_ids() == ["o-1", OWNERS]
+
+
+async def test_of_a_reader_whose_statements_were_answered_the_database_is_asked_nothing(
+    database: Database, owner: Owner
+) -> None:
+    seen: list[str] = []
+
+    def note(_1: object, _2: object, statement: str, *_3: object) -> None:
+        seen.append(statement)
+
+    engine = database.engine.sync_engine
+    async with joined_transaction(owner):
+        event.listen(engine, "before_cursor_execute", note)
+        async with SQLAlchemyUnitOfWork(database.sessions) as reader:
+            await reader.session.scalars(select(Order.id))
+        event.remove(engine, "before_cursor_execute", note)
+
+    assert len(seen) == 1
 
 
 async def test_what_a_reader_has_added_and_not_flushed_is_not_written(

@@ -24,7 +24,9 @@ savepoint that begins with its first statement:
   the outer one is undone after the inner one was armed, the inner one's work is gone too; then the
   end of the block raises `UnitOfWorkError`, so that the owner does not commit a part.
 - A unit of work that is still open when the block ends is rolled back, and says so when it is used.
-- One that has only read leaves no trace when it ends, also around others that were armed.
+- One that has only read leaves no trace when it ends, also around others that were armed; unless it
+  is rolled back by a call, or one of its statements failed and aborted the transaction. A SELECT
+  that calls a function which SQLAlchemy does not define, or holds text, counts as writing.
 - On another database, or as another user, it raises `NotJoinable`, because no transaction would
   hold both; `independent=True` gives it a transaction of its own, here and there.
 

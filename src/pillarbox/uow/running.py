@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, TextClause, event, text
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import UpdateBase
+from sqlalchemy.sql.elements import ColumnClause
+from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.selectable import SelectBase
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.util import greenlet_spawn
@@ -22,6 +25,7 @@ from pillarbox.uow.owner import Owner, engine_of, is_same_database
 
 JOINED: Final = "pillarbox.joined"
 OWNS: Final = "pillarbox.owns"
+_FAILED: Final = "pillarbox.failed"
 _ENDED: Final = "the transaction that this session joined has ended; make a new session"
 
 
@@ -134,9 +138,9 @@ class RunningTransaction:
         joined.has_begun = False
         if joined.committed:
             self._arm(joined)
-        elif joined.wrote:
+        elif not joined.is_let_go:
             self._undo(joined)
-        joined.committed = joined.wrote = False
+        joined.committed = joined.wrote = joined.is_let_go = False
 
     def _undo(self, joined: "Joined") -> None:
         if self.armed > joined.armed_before:
@@ -164,6 +168,8 @@ class Joined:
     """Whether it has done anything else than select."""
     is_whole: bool = False
     """Whether it has no savepoint, so that the whole transaction is undone with it."""
+    is_let_go: bool = False
+    """Whether it ends without being undone, although it was not committed."""
     _mode: Any = None
 
     def check(self) -> None:
@@ -217,12 +223,20 @@ class Joined:
             )
         return self.running.connection()
 
-    def let_go(self, session: Session) -> None:
-        """End a session that has only read: nothing is undone, and nothing is written."""
-        savepoint = None if self.is_whole else self.running.connection().get_nested_transaction()
+    def let_go(self, session: Session) -> bool:
+        """End a session that has only read: nothing is undone, and nothing is written.
+
+        False if a statement has aborted the transaction: then only a rollback lets it go on.
+        """
+        connection = self.running.owner.connection()
+        if not _stands(connection):
+            return False
+        savepoint = None if self.is_whole else connection.get_nested_transaction()
         if savepoint is not None:
             savepoint.commit()
+        self.is_let_go = True
         session.close()
+        return True
 
     def leave(self) -> None:
         """Give the session its own database again."""
@@ -245,16 +259,46 @@ def _only_reads(clause: Any) -> bool:
     """Say of a statement that it is a SELECT with nothing else in it; of none, that it is not."""
     if not isinstance(clause, SelectBase):
         return False
-    return not any(isinstance(part, UpdateBase) for part in iterate(clause))
+    return not any(_may_write(part) for part in iterate(clause))
+
+
+def _may_write(part: Any) -> bool:
+    """Say of a part of a SELECT that it writes, or that nobody here knows whether it does."""
+    if isinstance(part, FunctionElement):
+        # SQLAlchemy's own write nothing; any other may be the user's.
+        is_own = type(part).__module__.startswith("sqlalchemy.")
+        return not (is_own and isinstance(part, GenericFunction))
+    if isinstance(part, ColumnClause):
+        return part.is_literal and "(" in part.name  # that of count(*) is "*"
+    return isinstance(part, UpdateBase | TextClause)
+
+
+def _stands(connection: Connection) -> bool:
+    """Say whether a transaction can go on; the database is asked only after something has failed."""
+    if connection.invalidated:
+        return False
+    if not connection.info.pop(_FAILED, False):
+        return True
+    try:
+        connection.execute(text("SELECT 1"))
+    except (DBAPIError, PendingRollbackError):
+        return False
+    return True
+
+
+@event.listens_for(Engine, "handle_error")
+def _note_failure(context: ExceptionContext) -> None:
+    connection = context.connection
+    if connection is not None and not (connection.closed or connection.invalidated):
+        connection.info[_FAILED] = True
 
 
 async def let_go(session: AsyncSession) -> bool:
-    """End a joined session that has only read; False if it has not joined, or has written."""
+    """End a joined session that has only read; False if it must be rolled back, or has not joined."""
     joined: Joined | None = session.info.get(JOINED)
     if joined is None or joined.wrote or not joined.is_innermost:
         return False
-    await session.run_sync(joined.let_go)
-    return True
+    return await session.run_sync(joined.let_go)
 
 
 def _place(engine: Engine | None) -> str:
