@@ -1,13 +1,16 @@
-"""Units of work of a handler that only read: rolled back or failed, they take nothing along."""
+"""Units of work of handlers: those that only read take nothing along; what others armed is told."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from sqlalchemy import column, select, table
 from sqlalchemy.exc import DBAPIError
 
 from pillarbox import SQLAlchemyUnitOfWork
 from pillarbox.consumer.context import Context
+from pillarbox.outbox.wakeup import wakeup_of
 from tests.consumer.rig import QUICK, Shop
 from tests.support.database import on
 from tests.support.orders import Order
@@ -57,3 +60,24 @@ async def test_a_handler_goes_on_after_a_select_that_failed_in_a_unit_of_work(sh
     assert shop.seen.outcomes == {"new": 2}
     assert len(caught) == 2
     assert all("no_such_table" in found for found in caught)
+
+
+@pytest.mark.parametrize("sender", ["m0", "m1"])
+async def test_projectors_are_told_of_an_event_whichever_handler_of_a_batch_raised_it(
+    shop: Shop, sender: str
+) -> None:
+    """They were told only if the last one had."""
+    with wakeup_of(shop.database.engine).listen() as listener:
+
+        async def handler(event: dict[str, Any], ctx: Context) -> None:
+            if ctx.envelope.event_id == sender:
+                await place(shop.database, sender)
+                await asyncio.wait_for(listener.wait(), 30)  # the early one, which finds nothing
+
+        for message_id in ("m0", "m1"):
+            shop.send(message_id, key=message_id)
+        await shop.loop(handler, ONE_TRY).drain()
+
+        await asyncio.wait_for(listener.wait(), 5)
+
+    assert await shop.database.event_types() == ["OrderPlaced"]

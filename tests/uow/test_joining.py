@@ -274,6 +274,23 @@ async def test_projectors_are_told_when_the_owner_commits(database: Database) ->
         await asyncio.wait_for(listener.wait(), 30)
 
 
+async def test_projectors_are_told_although_a_later_block_has_armed_nothing(
+    database: Database,
+) -> None:
+    """The last block of a transaction passed for the only one: events waited for a look."""
+    with wakeup_of(database.engine).listen() as listener:
+        async with database.sessions() as session:
+            async with joined_transaction(session):
+                await place(database, "o-1")
+            await asyncio.wait_for(listener.wait(), 30)  # the early one, which finds nothing
+            async with joined_transaction(session):
+                pass
+
+            await session.commit()
+
+        await asyncio.wait_for(listener.wait(), 5)
+
+
 async def test_an_aborted_transaction_is_noticed_before_the_owner_commits(
     database: Database,
 ) -> None:

@@ -67,6 +67,8 @@ async def joined_transaction(
     """
     if isinstance(owner, AsyncSession):
         running = RunningTransaction(SessionOwner(owner), asks_at_end=asks_at_end)
+        earlier: RunningTransaction | None = owner.info.get(OWNS)
+        running.has_news = earlier is not None and earlier.has_news
         owner.info[OWNS] = running
     else:
         running = RunningTransaction(owner, asks_at_end=asks_at_end, takes_event=takes_event)
@@ -147,7 +149,7 @@ def _committed(session: Session) -> None:
     if joined is not None:
         joined.committed = True
     owned: RunningTransaction | None = session.info.pop(OWNS, None)
-    if owned is not None and owned.armed:
+    if owned is not None and owned.has_news:
         # What the joined sessions told at their own commits came too early to find anything.
         wakeup_of(session.get_bind()).tell()
 

@@ -50,6 +50,8 @@ class RunningTransaction:
     owner: Owner
     armed: int = 0
     """How many commits of joined sessions wait for the owner's."""
+    has_news: bool = False
+    """Whether any waits for it, also of an earlier block in the same transaction."""
     asks_at_end: bool = True
     is_open: bool = True
     takes_event: bool = False
@@ -151,6 +153,7 @@ class RunningTransaction:
 
     def _arm(self, joined: "Joined") -> None:
         self.armed += 1
+        self.has_news = True
         capture = capture_of(joined.session.sync_session)
         self.owner.armed(None if capture is None else capture.transaction_id)
 
