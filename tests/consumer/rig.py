@@ -22,7 +22,7 @@ from pillarbox.consumer.loop import ConsumerLoop
 from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.routes import Routes
 from pillarbox.consumer.verdict import Outcome
-from pillarbox.event.incoming import Incoming
+from pillarbox.event.incoming import DEFAULT_RULES, Incoming, ReadingRules
 from tests.support.database import Database
 
 CONSUMER = "payments"
@@ -145,8 +145,9 @@ class Shop:
         now: Callable[[], float] = time.monotonic,
         sessions: async_sessionmaker[AsyncSession] | None = None,
         event_type: str = "OrderCreated",
+        rules: ReadingRules = DEFAULT_RULES,
     ) -> ConsumerLoop:
-        routes = Routes()
+        routes = Routes(rules=rules)
         routes.add(event_type, handler)
         return ConsumerLoop(
             CONSUMER,

@@ -6,13 +6,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.consumer import lane_runner
 from pillarbox.consumer.aside import move
 from pillarbox.consumer.context import Context
 from pillarbox.consumer.signals import Retry
 from pillarbox.consumer.transactions import DatabaseAway
+from pillarbox.event.incoming import ReadingRules
 from pillarbox.schema.tables import inbox_parked
 from tests.consumer.rig import QUICK, Shop, record
 from tests.support.database import on
@@ -38,6 +40,45 @@ async def order_in_the_table(shop: Shop) -> list[str]:
     async with shop.database.engine.connect() as connection:
         found = await connection.scalars(select(columns.message_id).order_by(columns.seq))
         return list(found)
+
+
+OF_ACME = ReadingRules(proven_tenant=lambda _: "acme")
+
+
+async def three_wait_and_are_due(shop: Shop) -> None:
+    for n in range(3):
+        shop.send(f"m{n}")
+    await shop.loop(wait_long).drain()
+    due = inbox_parked.c.due_at
+    async with shop.database.engine.begin() as connection:
+        await connection.execute(
+            update(inbox_parked).where(due.is_not(None)).values(due_at=SYSTEM_CLOCK.now())
+        )
+
+
+async def test_messages_that_name_another_tenant_by_now_go_there_one_after_the_other(
+    shop: Shop,
+) -> None:
+    """The first went, and those behind it waited for ever."""
+    await three_wait_and_are_due(shop)
+
+    await shop.loop(record, rules=OF_ACME).drain()
+
+    assert await shop.effects() == ["m0", "m1", "m2"]
+    assert await shop.count("inbox", "tenant_id = 'acme'") == 3
+    assert await shop.count("inbox_parked") == 0
+
+
+async def test_messages_that_go_to_another_tenant_hold_their_key_there(shop: Shop) -> None:
+    """The first waited there without its key, and was passed."""
+    await three_wait_and_are_due(shop)
+
+    await shop.loop(wait_long, rules=OF_ACME).drain()
+
+    assert await order_in_the_table(shop) == ["m0", "m1", "m2"]
+    assert await shop.count("inbox_parked", "tenant_id = 'acme' AND holds_key = 1") == 3
+    assert await shop.count("inbox_parked", "due_at IS NOT NULL AND message_id = 'm0'") == 1
+    assert await shop.count("inbox_parked", "due_at IS NOT NULL") == 1
 
 
 @pytest.mark.parametrize("first", [away, gone_meanwhile])

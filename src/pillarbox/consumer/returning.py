@@ -221,14 +221,16 @@ class Returning:
     async def _send_home(self, taken: Taken) -> None:
         """Move a message that can be read by now into the tenant that it names.
 
-        No transaction reaches both tenants: after a crash it is in both, and takes effect once.
+        No transaction reaches both tenants: after a crash it is in both, and takes effect once. What
+        is behind it comes after it, here and there.
         """
-        books, row = self._books, taken.head
-        due = Standing(WAITING, row.reason, holds_key=False, due_at=books.clock.now())
+        books, row, (item, *_) = self._books, taken.head, taken.items
+        holds = bool(row.holds_key) and item.key is not None
+        due = Standing(WAITING, row.reason, holds_key=holds, due_at=books.clock.now())
         await move(books, taken.items, due)
         async with books.transactions.begin(row.tenant_id) as session:
             if await self._rows.lock(session, taken.pairs, taken.until):
-                await books.parked.remove(session, [row])
+                await self._rows.finish(session, [row])
 
     async def _finish(self, taken: Taken) -> bool:
         """Handle messages together, or as many of them as go; False when nothing was to be had."""
