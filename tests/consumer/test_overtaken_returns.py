@@ -1,5 +1,6 @@
 """Waiting messages that two processes take one after the other: the later one has them."""
 
+import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from pillarbox.clock import SYSTEM_CLOCK
 from pillarbox.consumer.context import Context
 from pillarbox.consumer.returning import Returning, Taken
 from tests.consumer.rig import CONSUMER, Handler, Shop, record
+from tests.consumer.test_turnstile import settle
 from tests.consumer.test_unfinished_returns import TO_TABLE, into_table
 from tests.support.database import on
 
@@ -117,6 +119,35 @@ async def test_who_waits_too_long_for_its_turn_leaves_a_message_to_the_one_who_h
     assert await shop.effects() == ["k0"]
     assert await shop.count("inbox_parked") == 0
     assert await shop.count("inbox_attempt") == 0
+
+
+async def test_what_is_taken_does_not_wait_behind_one_that_must_be_alone(
+    shop: Shop, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time ran out at the gate, and its mark passed for that of a process that had died."""
+    await into_table(shop, "k0")
+    loop = shop.loop(record, TO_TABLE, clock=clock)
+    marked: list[int] = []
+    take = Returning.take
+
+    async def be_alone() -> None:
+        async with loop._around.turnstile.alone():
+            marked.append(await shop.count("inbox_attempt"))
+
+    async with asyncio.TaskGroup() as group:
+
+        async def take_before_somebody(self: Returning, tenant_id: str | None) -> Taken | None:
+            taken = await take(self, tenant_id)
+            if taken is not None:
+                group.create_task(be_alone())
+                await settle()
+            return taken
+
+        monkeypatch.setattr(Returning, "take", take_before_somebody)
+        await loop._chores.bring_back()
+
+    assert marked == [0]
+    assert await shop.effects() == ["k0"]
 
 
 async def test_a_try_that_another_process_has_made_meanwhile_is_not_made_again_at_once(

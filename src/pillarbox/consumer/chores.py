@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -186,24 +186,29 @@ class Chores:
     async def _begin_one(self, group: asyncio.TaskGroup, tenant_id: str | None) -> bool:
         await self._slots.take()
         taken: Taken | None = None
-        try:
-            if self._around.stopping.is_set():
-                return False
-            async with self._around.turnstile.beside_others():
+        async with AsyncExitStack() as gate:
+            try:
+                if self._around.stopping.is_set():
+                    return False
+                await gate.enter_async_context(self._around.turnstile.beside_others())
                 taken = await self._returning.take(tenant_id)
-        finally:
-            if taken is None or not taken.pairs:
-                self._slots.free(did=taken is not None)
-        if taken is not None and taken.pairs:
-            group.create_task(self._return(taken), name="pillarbox-return")
+            finally:
+                if taken is None or not taken.pairs:
+                    self._slots.free(did=taken is not None)
+            if taken is not None and taken.pairs:
+                # What is marked is brought back at once: while it waited at the gate its time would
+                # run out, and this process pass for one that died.
+                inside = AsyncExitStack() if taken.alone else gate.pop_all()
+                group.create_task(self._return(taken, inside), name="pillarbox-return")
         return taken is not None
 
-    async def _return(self, taken: Taken) -> None:
+    async def _return(self, taken: Taken, inside: AsyncExitStack) -> None:
         """Bring messages of a key back; the next of it may be due when they are done."""
         around = self._around
-        gate = around.turnstile.alone() if taken.alone else around.turnstile.beside_others()
         try:
-            async with gate:
+            async with inside:
+                if taken.alone:
+                    await inside.enter_async_context(around.turnstile.alone())
                 await self._returning.bring_back(taken)
         except DatabaseAway as error:
             self._away(error)
