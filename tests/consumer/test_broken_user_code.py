@@ -12,7 +12,9 @@ from pydantic import BaseModel, field_validator
 
 from pillarbox.consumer.context import Context
 from pillarbox.consumer.named_tasks import task_of
-from pillarbox.consumer.signals import Drop, Park, Retry, Signal
+from pillarbox.consumer.signals import LONGEST_WAIT, Drop, NotNow, Park, Retry, Signal
+from pillarbox.consumer.verdict import AskedToWait, Untouched
+from pillarbox.consumer.work import end_of
 from tests.consumer.rig import QUICK, Effect, Shop, record
 from tests.support.database import on
 from tests.support.waiting import until
@@ -50,6 +52,18 @@ class HalfMade(Retry):
 
     def __init__(self, after: timedelta) -> None:
         self.after = after
+
+
+class Never(Retry):
+    """A signal with a time of its own making."""
+
+    def __init__(self, after: timedelta) -> None:
+        self.after, self.reason = after, "in this test"
+
+
+class NotEver(NotNow):
+    def __init__(self, after: timedelta) -> None:
+        self.after, self.reason = after, "in this test"
 
 
 async def why(shop: Shop) -> str:
@@ -130,6 +144,34 @@ async def test_a_signal_without_its_parts_is_a_failure_like_others(shop: Shop) -
     await shop.loop(handler, ONCE).drain()
 
     assert await shop.count("inbox_parked", "error_class = 'HalfMade'") == 1
+
+
+@BOTH
+@pytest.mark.parametrize("after", [timedelta.max, timedelta.min])
+async def test_a_signal_whose_time_the_calendar_has_no_room_for_ends_nobody(
+    shop: Shop, after: timedelta
+) -> None:
+    """A subclass that skips the check of `Retry` ended the consumer by an OverflowError."""
+    tries: list[str] = []
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        tries.append(ctx.envelope.event_id)
+        if len(tries) == 1:
+            raise Never(after)
+        await record(event, ctx)
+
+    shop.send("m1")
+    await shop.loop(handler, QUICK).drain()
+
+    in_the_table = await shop.count("inbox_parked", "state = 'waiting' AND attempts = 1")
+    assert in_the_table == (after > timedelta(0))
+    assert await shop.effects() == ([] if in_the_table else ["m1"])
+
+
+def test_whoever_asks_to_wait_waits_for_a_year_at_most() -> None:
+    assert end_of(Never(timedelta.max)) == AskedToWait(LONGEST_WAIT, "in this test")
+    assert end_of(NotEver(timedelta.max)) == Untouched(LONGEST_WAIT)
+    assert end_of(NotEver(timedelta.min)) == Untouched(timedelta(0))
 
 
 @BOTH

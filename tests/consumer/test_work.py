@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction, async_sessionmaker
 
 from pillarbox.consumer.context import Context
 from pillarbox.consumer.signals import Drop, Park, Retry
@@ -70,6 +71,24 @@ async def test_one_bad_message_costs_only_itself(shop: Shop) -> None:
     assert await shop.count("inbox_parked", "message_id = 'bad' AND attempts = 2") == 1
     assert await shop.count("inbox") == 5
     assert await shop.count("inbox_attempt") == 0
+
+
+class WithoutSavepoints(AsyncSession):
+    def begin_nested(self) -> AsyncSessionTransaction:
+        raise LookupError("in this test")
+
+
+async def test_a_savepoint_that_is_refused_says_why(shop: Shop) -> None:
+    """An UnboundLocalError of ours hid the reason."""
+    shop.send("m1")
+    sessions: async_sessionmaker[AsyncSession] = async_sessionmaker(
+        shop.database.engine, class_=WithoutSavepoints
+    )
+
+    await shop.loop(config=replace(QUICK, max_attempts=1), sessions=sessions).drain()
+
+    assert await shop.count("inbox_parked", "error_class = 'LookupError'") == 1
+    assert await shop.count("inbox") == 0
 
 
 async def test_a_statement_that_fails_is_its_own_message_s_fault(shop: Shop) -> None:

@@ -20,7 +20,7 @@ from pillarbox.consumer.context import Context
 from pillarbox.consumer.lane import InHand, Line
 from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.routes import Prepared
-from pillarbox.consumer.signals import Drop, NotNow, Park, Retry
+from pillarbox.consumer.signals import LONGEST_WAIT, Drop, NotNow, Park, Retry
 from pillarbox.consumer.transactions import DatabaseAway, untimed
 from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.consumer.verdict import (
@@ -198,6 +198,7 @@ class Work:
 
     async def _in_savepoint(self, batch: Batch, item: InHand) -> End:
         tasks, told = len(batch.tasks), len(batch.told)
+        whole = True  # also if the savepoint itself is refused
         try:
             async with batch.session.begin_nested() as nested:
                 try:
@@ -245,15 +246,20 @@ def end_of(error: BaseException) -> End:
             return end_of(error.__cause__)
         # A subclass that does not call ours may lack its parts, and is then an error like others.
         case NotNow(after=timedelta()):
-            return Untouched(error.after)
+            return Untouched(_bounded(error.after))
         case Retry(after=timedelta(), reason=str()):
-            return AskedToWait(error.after, error.reason)
+            return AskedToWait(_bounded(error.after), error.reason)
         case Park(reason=str()):
             return AskedToPark(error.reason)
         case Drop(reason=str()):
             return Dropped(error.reason)
         case _:
             return Failed(type(error).__name__, words_of(error))
+
+
+def _bounded(after: timedelta) -> timedelta:
+    """Return a time that the calendar has room for: a subclass may have skipped the check."""
+    return min(max(after, timedelta(0)), LONGEST_WAIT)
 
 
 def _refuse_other_savepoints(whole: bool) -> None:
