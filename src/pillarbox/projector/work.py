@@ -16,6 +16,7 @@ from pillarbox.bus.outcome import ACCEPTED, Accepted, PublishOutcome, Refused, U
 from pillarbox.outbox.release import EXPIRED
 from pillarbox.projector.breaker import Breaker, TopicBreakers
 from pillarbox.projector.caution import Caution
+from pillarbox.projector.gate import Gate
 from pillarbox.projector.hand import Hand
 from pillarbox.projector.lanes import Lanes, Stops
 from pillarbox.projector.ready import Batch, Ready
@@ -62,9 +63,11 @@ class Work:
     _digested: int = 0
     _met_odd: bool = False
     _caution: Caution = field(default_factory=Caution)
+    _gate: Gate = field(init=False)
 
     def __post_init__(self) -> None:
         self._lanes = Lanes(together=self.together)
+        self._gate = Gate(self.hand, self._lanes, self.topics, self._alone, self._flying)
 
     # Claiming
 
@@ -194,7 +197,7 @@ class Work:
             if self._met_odd:
                 events = self._worth_sending(events, now)
             if self.topics or self._lanes.failing:
-                events = self._that_may_go(events, now)
+                events = self._gate.that_may_go(events, now)
             found = found + events if found else events
         return found
 
@@ -214,35 +217,13 @@ class Work:
         events = self._worth_sending(events, now)
         return Batch(events, one_by_one=True) if events else None
 
-    def _that_may_go(self, events: Iterable[OutboxEvent], now: float) -> list[OutboxEvent]:
-        """Lay events to rest behind a failure of their lane, or whose topic's breaker is open."""
-        go = []
-        for event in events:
-            breaker = self.topics.get(event.topic)
-            if event.lane not in self._lanes.failing and (
-                breaker is None or breaker.trying or breaker.lets_through(now)
-            ):
-                go.append(event)
-            else:
-                self._lanes.failed(event)
-        return go
-
     def _worth_sending(self, events: Sequence[OutboxEvent], now: float) -> list[OutboxEvent]:
-        """Give up what has expired; lay what is unreadable to rest, to be refused alone in its lane."""
-        go = []
-        for event in events:
-            expired = self.hand.has_expired(event, now)
-            if not (expired or event.unreadable):
-                go.append(event)
-                continue
-            self.topics.not_tried(event.topic)
-            if expired:
-                self._alone.discard(event.seq)
-                self._ready.usual.extend(self._lanes.accepted(event))
-                self._settlement.dead.append((event, _EXPIRED))
-            else:
-                self._alone.add(event.seq)
-                self._lanes.failed(event)
+        """Give up what has expired."""
+        go, expired = self._gate.worth_sending(events, now)
+        for event in expired:
+            self._alone.discard(event.seq)
+            self._ready.usual.extend(self._lanes.accepted(event))
+            self._settlement.dead.append((event, _EXPIRED))
         return go
 
     def starting(self, batch: Batch) -> Batch:
@@ -251,13 +232,7 @@ class Work:
         An earlier call may be answered before this one begins, and a bus keeps the order of calls
         that overlap: what is behind a failure would overtake it.
         """
-        failing, flying = set(self._lanes.failing), self._flying
-        events = [event for event in batch.events if flying.get(event.seq) is event]
-        for event in [event for event in events if event.lane in failing] if failing else ():
-            del flying[event.seq]
-            self.topics.not_tried(event.topic)
-            self._lanes.failed(event)
-        events = [event for event in events if event.lane not in failing]
+        events = self._gate.still_to_go(batch.events)
         if not events:
             self.bus.trying = False  # it was to be the try, perhaps
         return batch._replace(events=events)
@@ -411,7 +386,7 @@ class Work:
             self._flying.pop(seq, None)
         self._ready.drop(gone)
         self._lanes.forget(event.lane for event in gone.values())
-        self._alone -= gone.keys()
+        self._alone.difference_update(gone)
         for breaker in (self.bus, *self.topics.values()):
             breaker.trying = False  # the try may be among what is gone
         return len(gone)
