@@ -63,10 +63,10 @@ def claim(
     epochs: Mapping[int, int] | None = None,
     ahead: AbstractSet[str] = frozenset(),
     now: float = 0.0,
-) -> None:
-    """Claim these events."""
+) -> list[int]:
+    """Claim these events; return the numbers of those that are to be sent."""
     hand.asking(now)
-    hand.claimed(UUID(int=number), events, epochs or {0: 1, 1: 1}, now, ahead=ahead)
+    return numbers(hand.claimed(UUID(int=number), events, epochs or {0: 1, 1: 1}, now, ahead=ahead))
 
 
 def taken(hand: Work, now: float = 0.0) -> Batch:

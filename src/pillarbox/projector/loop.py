@@ -258,8 +258,8 @@ class Loop:
         self._mix(claimed, news=news, began=now)
         events = self._tenure.still_owned(claimed.events, epochs)
         work.shut = self._throttle.shut_topics(now)
-        work.claimed(request.claim_id, events, epochs, self._now(), ahead=claimed.news)
-        self._throttle.spend(events)
+        going = work.claimed(request.claim_id, events, epochs, self._now(), ahead=claimed.news)
+        self._throttle.spend(going)
         self._observer.claimed(len(events), timedelta(seconds=self._now() - now))
         if work.to_settle:
             self._signals.outcomes.set()

@@ -106,50 +106,58 @@ class Work:
         now: float,
         *,
         ahead: AbstractSet[str] = frozenset(),
-    ) -> None:
-        """Take in the events of a claim, made under leases of these epochs.
+    ) -> Sequence[OutboxEvent]:
+        """Take in the events of a claim, made under leases of these epochs; return what is to be sent.
 
         What the tenants of `ahead` have goes before what is ready.
         """
         self._digested = self._asked
-        events = self.hand.without_fenced(events, epochs)
+        events = going = self.hand.without_fenced(events, epochs)
         if events:
             self.hand.take(claim_id, events, epochs, now)
             before = len(self._ready.usual)
-            self._sort_all(events)
+            going = self._sort_all(events)
             if ahead:
                 self._news.update(event.seq for event in events if event.lane[0] in ahead)
                 self._ready.hurry(len(self._ready.usual) - before, ahead)
         self._caution.claimed(len(events))
         self._stops.digested(self._digested)
+        return going
 
-    def _sort_all(self, events: Iterable[OutboxEvent]) -> None:
-        """Decide on events in their order; most of them may simply go."""
+    def _sort_all(self, events: Sequence[OutboxEvent]) -> Sequence[OutboxEvent]:
+        """Decide on events in their order; most of them may simply go. Return those that are to."""
+        left = set[int]()
         simple = not (self._stops or self.shut or self._caution.alone is not None)
         admit, ready = self._lanes.admit, self._ready.usual
         for event in events:
             if not simple or event.blocked or event.expires_in is not None or event.unreadable:
                 simple = False  # it may stop a lane
-                self._sort(event)
+                if not self._sort(event):
+                    left.add(event.seq)
             elif admit(event):
                 ready.append(event)
+        return [event for event in events if event.seq not in left] if left else events
 
-    def _sort(self, event: OutboxEvent) -> None:
-        """Decide where a claimed event goes first."""
+    def _sort(self, event: OutboxEvent) -> bool:
+        """Decide where a claimed event goes first; tell whether that is to the bus."""
         self._met_odd |= event.unreadable or event.expires_in is not None
         if event.expires_in is not None and event.expires_in <= 0:
             self._settlement.dead.append((event, _EXPIRED))
-        elif event.blocked or (self._stops and self._stops.hold(event)):
+            return False
+        if event.blocked or (self._stops and self._stops.hold(event)):
             # Its key may be released meanwhile; then those behind it must not pass it.
             self._set_aside(event, [event])
-        elif self.shut and self.shut & {(event.lane[0], event.topic), ("*", event.topic)}:
+            return False
+        if self.shut and self.shut & {(event.lane[0], event.topic), ("*", event.topic)}:
             self._wait_for_topic(event, [])
-        elif event.seq == self._caution.alone and self._lanes.reserve(event):
+            return False
+        if event.seq == self._caution.alone and self._lanes.reserve(event):
             self._caution.counted()
             self._flying[event.seq] = event
             self._settlement.counted.append(event)
         elif self._lanes.admit(event):
             self._ready.usual.append(event)
+        return True
 
     # Sending
 
