@@ -40,6 +40,10 @@ PLANS = {
     "settle_deleted": {KEY},
     "settle_deleted_many": {KEY},
     "promote": {FAILED, LATER, KEY},
+    "set_aside": {KEY},
+    "block_keys": {KEY},
+    "settle_failed": {KEY},
+    "count_attempt": {KEY},
 }
 STATEMENTS = Statements(schema=None, shards=64, scope=ALL, by_row=False)
 NAMES = {STATEMENTS[name]: name for name in PLANS}
@@ -144,11 +148,21 @@ async def perform_all(url: str) -> Seen:
             tenant = events[0].lane[0]
             await owner.settle(sent=[event for event in events if event.lane[0] == tenant])
             await owner.settle(sent=[event for event in events if event.lane[0] != tenant])
+            await set_some_aside(owner)
             while (await owner.claim_once(2_000)).more:
                 pass
             add_more(url, 60_000 + 1_000 * number)
             assert await owner.claim(100)
     return seen
+
+
+async def set_some_aside(owner: Owner) -> None:
+    """Have one event counted, fail it, and let others wait for their topic."""
+    events = {event.lane: event for event in await owner.claim(100)}
+    first, *others = events.values()
+    await owner.settle(counted=[first])
+    await owner.fail(first._replace(attempts=first.attempts + 1))
+    await owner.settle(waiting=others)
 
 
 async def indexes(connection: AsyncConnection[Any], explain: bytes, values: Any) -> set[str]:

@@ -7,6 +7,9 @@ import pytest
 from sqlalchemy import insert, update
 
 from pillarbox.outbox.release import CHUNK, EXPIRED
+from pillarbox.projector.postgres.connecting import connect_to
+from pillarbox.projector.postgres.line import Connection
+from pillarbox.projector.postgres.store import PostgresStore
 from pillarbox.projector.store import Failure
 from pillarbox.schema.tables import outbox, outbox_blocked_key, outbox_claim_end
 from tests.projector_stores.rig import Rig, claimed, numbers
@@ -275,3 +278,33 @@ async def test_rows_that_a_claim_marked_and_nothing_blocks_are_new_again(rig: Ri
 
     assert numbers(settled.again) == [1]
     assert await rig.states() == {1: "NEW"}
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+async def test_what_is_found_by_ids_is_planned_for_the_table_as_it_is(rig: Rig) -> None:
+    """Planned for an almost empty table, it read all of a backlog for each event, and timed out."""
+    connections = []
+
+    async def connect() -> Connection:
+        connections.append(await connect_to(rig.database.url)())
+        return connections[-1]
+
+    await rig.record(1, 2, 3)
+    await rig.record(4, 5, key="order-2")
+    owner = await rig.owner(claim="row")
+    assert isinstance(owner.store, PostgresStore)
+    owner.store._settling._connect = connect
+
+    events = await owner.claim()
+    await rig.record(*range(100, 140), tenant_id="acme")
+    await rig.record(*range(200, 240), tenant_id="bolt")
+    await owner.settle(sent=await owner.claim(in_hand=set(numbers(events))))
+    await owner.settle(counted=events[:1])
+    await owner.fail(events[0]._replace(attempts=1))
+    await owner.settle(waiting=events[3:4], aside=[*events[1:3], events[4]])
+    await owner.store.promote(sorted(owner.epochs))
+    await owner.store.release_topic("orders", 10, {})
+
+    [connection] = connections
+    found = await connection.execute("SELECT statement FROM pg_prepared_statements", prepare=False)
+    assert [text for (text,) in await found.fetchall() if " outbox AS " in text] == []

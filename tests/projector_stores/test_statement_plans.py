@@ -6,6 +6,7 @@ Such a plan stays until the table is analyzed: it must not read all of what has 
 import re
 
 import pytest
+from sqlalchemy import text
 
 from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.statements import Statements
@@ -26,7 +27,17 @@ PLANS = {
     "discover": {TURNS},
     "promote": {FAILED, LATER, KEY},
     "release_keys": {ASIDE, KEY},
+    "set_aside": {KEY},
+    "block_keys": {KEY},
+    "settle_failed": {KEY},
+    "count_attempt": {KEY},
+    "unmark": {KEY},
 }
+# A key for each row.
+FILL = text("""
+    INSERT INTO outbox (id, tenant_id, status, occurred_at, shard_hash, event_type, topic, key, payload)
+    SELECT gen_random_uuid(), 'default', :status, now(), n * 7919 % 65536, 'T', 't', 'k' || n, '{}'
+    FROM generate_series(1, CAST(:rows AS int)) n""")
 OUTBOX = re.compile(r"(Seq Scan|Index.* Scan using (\w+)) on outbox ")
 
 
@@ -57,6 +68,18 @@ async def test_so_does_one_for_a_table_that_had_rows_of_many_tenants(rig: Rig, n
     assert await indexes_of_plan(rig, name) == PLANS[name]
 
 
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+@pytest.mark.parametrize("few", [0, 20], ids=["nothing waits", "few wait"])
+async def test_so_does_one_for_a_table_whose_rows_are_nearly_all_sent(rig: Rig, few: int) -> None:
+    """Setting aside read all that could be claimed for each event, when a backlog had come since."""
+    await rig.run(
+        FILL.bindparams(status="SENT", rows=20_000),
+        *(FILL.bindparams(status=status, rows=few) for status in ("NEW", "FAILED", "DEAD")),
+    )
+
+    assert {name: await indexes_of_plan(rig, name) for name in PLANS} == PLANS
+
+
 async def look_at_values(rig: Rig) -> None:
     """Have the server count the values of each column."""
     connection = await connect_to(rig.database.url)()
@@ -65,7 +88,7 @@ async def look_at_values(rig: Rig) -> None:
 
 
 async def indexes_of_plan(rig: Rig, name: str) -> set[str]:
-    """Return what a plan reads the outbox by, when it is made on the empty table."""
+    """Return what a plan reads the outbox by, when it is made now."""
     statements = Statements(schema=None, shards=64, scope=Scope(), by_row=False)
     connection = await connect_to(rig.database.url)()
     try:

@@ -1,8 +1,10 @@
 """Settle: write outcomes in bulk, behind the fence of the leases."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
+
+from psycopg import AsyncCursor
 
 from pillarbox.outbox.release import chunk_for
 from pillarbox.projector.config import OutboxProjectorConfig
@@ -18,6 +20,9 @@ from pillarbox.projector.store import (
     Settled,
     Settlement,
 )
+
+# Settling so many events by pairs costs more than planning it, which takes 0.5 ms.
+_WORTH_A_PLAN: Final = 64
 
 
 class Settling:
@@ -81,11 +86,14 @@ class Settling:
             "ids": array([event.envelope.event_id for event in sent]),
             "ended": array(settlement.ended),
         }
+        prepare = None
         if len(set(tenants)) == 1:
             statement, parameters["tenant"] = self._sent, tenants[0]
         else:
             statement, parameters["tenants"] = self._sent_many, texts(tenants)
-        cursor = await connection.execute(statement, parameters)
+            if durable == "on" or len(sent) >= _WORTH_A_PLAN:
+                prepare = False  # as in `_execute`
+        cursor = await connection.execute(statement, parameters, prepare=prepare)
         held = {shard for shard, *_ in await cursor.fetchall()}
         return Settled(frozenset(epochs.keys() - held))
 
@@ -110,7 +118,7 @@ class Settling:
         set_aside = await self._set_aside(connection, aside)
         again = tuple(event for event in aside if event.seq not in set_aside)
         if self._by_row and again:
-            await connection.execute(self._statements["unmark"], _ids(again))
+            await self._execute(connection, "unmark", _ids(again))
         passed = [event for event, why in settlement.dead if not self._blocks(event, why)]
         freed = [event for event in (*settlement.sent, *passed) if event.blocker]
         if freed:
@@ -124,7 +132,7 @@ class Settling:
     async def _count(self, connection: Connection, events: Sequence[OutboxEvent]) -> None:
         if events:
             parameters = {**_ids(events), "before": [event.attempts for event in events]}
-            await connection.execute(self._statements["count_attempt"], parameters)
+            await self._execute(connection, "count_attempt", parameters)
 
     async def _fail(
         self, connection: Connection, failed: Sequence[tuple[OutboxEvent, Failure]]
@@ -156,7 +164,7 @@ class Settling:
                 "seqs": [seq for _, seq, _ in blocks],
                 "topics": [topic for _, _, topic in blocks],
             }
-            await connection.execute(self._statements["block_keys"], parameters)
+            await self._execute(connection, "block_keys", parameters)
 
     async def _set_aside(
         self, connection: Connection, events: Sequence[OutboxEvent]
@@ -165,7 +173,7 @@ class Settling:
             return frozenset()
         lanes = {_key(event) for event in events}
         parameters = {
-            **_ids(events),
+            **_keys(events),
             "lane_tenants": [tenant for tenant, _ in lanes],
             "lane_keys": [key for _, key in lanes],
         }
@@ -179,13 +187,20 @@ class Settling:
                 "keys": [key for _, key in lanes],
                 "chunk": chunk_for(len(lanes)),
             }
-            await connection.execute(self._statements["release_keys"], parameters)
+            await self._execute(connection, "release_keys", parameters)
 
     async def _rows(
         self, connection: Connection, statement: str, parameters: Mapping[str, Any]
     ) -> list[Any]:
-        cursor = await connection.execute(self._statements[statement], parameters)
+        cursor = await self._execute(connection, statement, parameters)
         return await cursor.fetchall()
+
+    async def _execute(
+        self, connection: Connection, statement: str, parameters: Mapping[str, Any]
+    ) -> AsyncCursor[Any]:
+        # A plan that was made for a small table may read all of it for each event, and would stay
+        # when it is large. These statements are few: each is planned for the table as it is.
+        return await connection.execute(self._statements[statement], parameters, prepare=False)
 
 
 def _first_refused(events: Iterable[OutboxEvent]) -> list[OutboxEvent]:

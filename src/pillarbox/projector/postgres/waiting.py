@@ -53,5 +53,6 @@ class Waiting:
 
     async def _rows(self, statement: str, **parameters: Any) -> list[Any]:
         async with self.line.use() as connection:
-            cursor = await connection.execute(self.statements[statement], parameters)
+            # As in `Settling`, a plan for a small table would be no good for a large one.
+            cursor = await connection.execute(self.statements[statement], parameters, prepare=False)
             return await cursor.fetchall()
