@@ -250,6 +250,21 @@ async def test_no_tenant_goes_before_one_whose_keys_wait_for_longer(rig: Rig) ->
     assert await rig.states() == {1: "key", 2: "key", 3: "NEW"}
 
 
+async def test_of_a_limited_tenant_too_the_key_that_waits_for_longest_goes_first(rig: Rig) -> None:
+    """They went by the alphabet: while more came than the rate allows, the last one never did."""
+    await rig.record(1, key="a", tenant_id="acme")
+    await rig.record(2, key="z", tenant_id="acme")
+    owner = await rig.owner()
+    await _wait(owner)
+    z = outbox_blocked_key.c.key == "z"
+    past = datetime.now(UTC) - LONG_AGO
+    await rig.run(update(outbox_blocked_key).where(z).values(blocked_at=past))
+
+    assert await owner.store.release_topic("orders", 10, {"acme": 1}) == 1
+
+    assert await rig.states() == {1: "key", 2: "NEW"}
+
+
 async def _wait(owner: Owner) -> None:
     """Have every event wait for its topic."""
     while events := await owner.claim():

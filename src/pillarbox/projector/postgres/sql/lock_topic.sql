@@ -14,7 +14,7 @@ WITH common AS (
     CROSS JOIN LATERAL (
         SELECT o.tenant_id, o.key, o.blocked_at FROM @{schema}outbox_blocked_key AS o
         WHERE o.tenant_id = limited.tenant_id AND coalesce(o.topic, '') = %(topic)s@{tenants}
-        LIMIT least(limited.room, %(keys)s) FOR UPDATE SKIP LOCKED
+        ORDER BY o.blocked_at LIMIT least(limited.room, %(keys)s) FOR UPDATE SKIP LOCKED
     ) AS k
 )
 SELECT tenant_id, key, set_config('idle_in_transaction_session_timeout', %(idle)s, true)
