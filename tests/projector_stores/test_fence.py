@@ -193,6 +193,38 @@ async def test_a_takeover_passes_over_a_lease_that_is_being_settled(rig: Rig) ->
     assert heir.epochs.keys() == set(range(64)) - {7}
 
 
+@on_postgres
+@pytest.mark.parametrize("what", ["set aside", "release"])
+async def test_whoever_waits_for_blocked_keys_holds_none_behind_the_one_it_waits_for(
+    rig: Rig, what: str
+) -> None:
+    """An operator's release, which locks them by key, waited for a settlement that waited for it."""
+    keys = [f"order-{number}" for number in range(8)]
+    for number, key in enumerate(keys):
+        await rig.record(number, key=key)
+        await rig.record(number + 10, key=key)
+    owner = await rig.owner()
+    events = list[OutboxEvent]()
+    while new := await owner.claim(in_hand={event.seq for event in events}):
+        events += new
+    events.sort(key=lambda event: event.seq)
+    await owner.settle(dead=[(event, Failure("x", "y", None)) for event in events[:8]])
+    heads = [event._replace(blocker=True) for event in reversed(events[:8])]
+    parts: Any = {"aside": events[:7:-1]} if what == "set aside" else {"sent": heads}
+    async with rig.database.engine.connect() as operator:
+        first = select(outbox_blocked_key).where(outbox_blocked_key.c.key == keys[0])
+        await operator.execute(first.with_for_update())
+        async with asyncio.TaskGroup() as group:
+            settling = group.create_task(owner.settle(**parts))
+            await until(lambda: someone_waits(rig), "settling waits for the first key")
+            others = select(outbox_blocked_key.c.key).where(outbox_blocked_key.c.key != keys[0])
+            free = await operator.scalars(others.with_for_update(skip_locked=True))
+            assert sorted(free) == keys[1:]
+            await operator.commit()
+
+    assert settling.result().lost == frozenset()
+
+
 async def someone_waits(rig: Rig) -> bool:
     async with rig.database.engine.connect() as connection:
         waiting = await connection.scalar(

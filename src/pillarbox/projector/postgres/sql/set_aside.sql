@@ -1,5 +1,6 @@
 -- Purpose: take rows of blocked keys out of the claim index; return those that were.
 -- Locks: FOR KEY SHARE on the blocked keys first: a release waits, or is seen here and the row stays.
+--   In one order, in which operators lock them too, or each would wait for the other.
 -- Index: the primary keys. coalesce() keeps the outbox off the indexes of what can be claimed, which look
 --   cheap where little could be when the statement was planned: each event would then read all of it.
 WITH blocked AS MATERIALIZED (
@@ -7,7 +8,7 @@ WITH blocked AS MATERIALIZED (
     WHERE (b.tenant_id, b.key) IN (
         SELECT * FROM unnest(%(lane_tenants)s::text[], %(lane_keys)s::text[])
     )
-    FOR KEY SHARE
+    ORDER BY b.tenant_id, b.key FOR KEY SHARE
 )
 UPDATE @{schema}outbox AS o SET set_aside = 'key', status = 'NEW'
 FROM unnest(%(tenants)s::text[], %(ids)s::uuid[], %(keys)s::text[]) AS e(tenant_id, id, key)
