@@ -1,14 +1,18 @@
-"""Claims through PgBouncer, which gives a new connection the backend of the one before."""
+"""Claims of several statements in one transaction: through PgBouncer, after a sweep, of new shards."""
 
+import asyncio
 from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from pillarbox.projector.postgres.claims import Claims
+from pillarbox.projector.postgres.store import PostgresStore
 from pillarbox.projector.store import StoreUnavailable
 from pillarbox.servers import PgBouncer
 from tests.projector_stores.rig import Rig, numbers
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
@@ -32,3 +36,74 @@ async def test_what_was_read_and_could_not_be_claimed_is_read_again(
     await rig.record(3)
 
     assert numbers(await owner.claim(in_hand={1})) == [2, 3]
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+@pytest.mark.parametrize("how", ["of new shards", "after a sweep", "through a pooler"])
+async def test_a_claim_may_not_rest_in_its_transaction_for_longer_than_the_lease(
+    rig: Rig, pgbouncer: PgBouncer, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    if how == "through a pooler":
+        rig.dsn = pgbouncer.url_of(rig.database.url.database or "")
+    owner = await rig.owner(lease=7.0)
+    assert isinstance(owner.store, PostgresStore)
+    if how != "of new shards":
+        await owner.claim()
+    owner.store._claims._sweeps = how == "after a sweep"
+    read, limits = Claims._read, []
+
+    async def noting(claims: Claims, connection: Any, *rest: Any, **more: Any) -> Any:
+        found = await connection.execute("SHOW idle_in_transaction_session_timeout")
+        limits.append((await found.fetchone())[0])
+        return await read(claims, connection, *rest, **more)
+
+    monkeypatch.setattr(Claims, "_read", noting)
+    await rig.record(1)
+
+    assert numbers(await owner.claim()) == [1]
+    assert limits[0] == "7s"
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+async def test_an_owner_that_freezes_with_marked_rows_keeps_nobody_from_claiming_them(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.record(1, 2, status="PUBLISHING")
+    owner = await rig.owner(claim="row", lease=1.0)
+    assert isinstance(owner.store, PostgresStore)
+    owner.store._reading._limit = 60.0  # a process that is stopped gives up nothing
+    thawed = asyncio.Event()
+
+    async def freeze(*_: object) -> None:
+        await thawed.wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Claims, "_pairs", freeze)
+        frozen = asyncio.ensure_future(owner.claim())
+        await until(lambda: rests(rig), "its rows are locked")
+    await rig.expire(owner)
+    heir = await rig.owner(claim="row", lease=1.0)
+    found = list[int]()
+
+    async def claims_them() -> bool:
+        await heir.keep()
+        try:
+            found.extend(numbers(await heir.claim()))
+        except StoreUnavailable:
+            await rig.expire(owner)
+        return found == [1, 2]
+
+    await until(claims_them, "the server ends the frozen session", 20)
+    thawed.set()
+    with pytest.raises((StoreUnavailable, TypeError)):
+        await frozen
+
+
+async def rests(rig: Rig) -> bool:
+    """Tell whether a session that wrote something is idle in its transaction."""
+    async with rig.database.engine.connect() as connection:
+        resting = text(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND state = 'idle in transaction' AND backend_xid IS NOT NULL"
+        )
+        return bool(await connection.scalar(resting))

@@ -44,6 +44,7 @@ class Claims:
         self._line, self._statements = line, statements
         self._scope, self._source = scope, source
         self._ordered, self._by_row = config.ordered, config.claim == "row"
+        self._idle = str(round(config.lease * 1_000))
         self._marker = f"pillarbox.reader_{member_id.hex}"
         self._reader = Reader()
         self._shrunk = self._sized = 0
@@ -81,6 +82,7 @@ class Claims:
                 return await self._read_and_claim(connection, request, known)
             # One transaction, so that a pooler gives all statements the same backend.
             async with connection.transaction():
+                await self._bound(connection)
                 since = known or await self._discover(connection, shards)
                 return await self._read_and_claim(connection, request, since)
 
@@ -91,8 +93,13 @@ class Claims:
         self._sweeps = False
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            await self._bound(connection)
             await self._sweep(connection, request.epochs, since)
             return await self._read_and_claim(connection, request, self._reader.since or since)
+
+    async def _bound(self, connection: Connection) -> None:
+        """Have the server end the session if the transaction rests for longer than a lease."""
+        await connection.execute(self._statements["bound"], {"idle": self._idle})
 
     async def _read_and_claim(
         self, connection: Connection, request: ClaimRequest, since: Snapshot
