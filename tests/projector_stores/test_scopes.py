@@ -4,14 +4,16 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, text, update
 
 from pillarbox.errors import ScopeOverlaps
 from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.scope import ALL, Scope
 from pillarbox.schema.tables import outbox_lease, outbox_member
+from pillarbox.servers import PgBouncer
 from tests.projector_stores.rig import Rig
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,49 @@ async def test_of_two_overlapping_scopes_that_join_together_one_is_refused(rig: 
 
     assert sum(isinstance(result, ScopeOverlaps) for result in results) == 1
     assert len(await rig.all(outbox_member)) == 1
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+@pytest.mark.parametrize("pooled", [False, True], ids=["directly", "through a pooler"])
+async def test_of_two_that_wait_to_join_one_is_refused_whatever_the_databases_isolation(
+    rig: Rig, pgbouncer: PgBouncer, pooled: bool
+) -> None:
+    """In REPEATABLE READ each looked at what was there before it had waited for the other."""
+    name = rig.database.url.database or ""
+    await rig.run(
+        text(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'")
+    )
+    rig.dsn = pgbouncer.url_of(name) if pooled else None
+    try:
+        async with rig.database.engine.connect() as third, asyncio.TaskGroup() as group:
+            await third.execute(text("SELECT pg_advisory_xact_lock(7017483652)"))
+            joining = [
+                group.create_task(joined(rig, scope)) for scope in (ALL, Scope(tenants=("acme",)))
+            ]
+            await until(lambda: both_wait(rig), "both wait for the third")
+            await third.rollback()
+    finally:
+        await rig.run(text(f'ALTER DATABASE "{name}" RESET default_transaction_isolation'))
+
+    assert sorted(task.result() for task in joining) == [False, True]
+    assert len(await rig.all(outbox_member)) == 1
+
+
+async def joined(rig: Rig, scope: Scope) -> bool:
+    try:
+        await rig.join(scope)
+    except ScopeOverlaps:
+        return False
+    return True
+
+
+async def both_wait(rig: Rig) -> bool:
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event = 'advisory'"
+    )
+    async with rig.database.engine.connect() as connection:
+        return bool(await connection.scalar(waiting) == 2)
 
 
 async def test_scopes_that_are_equal_or_apart_live_together(rig: Rig) -> None:

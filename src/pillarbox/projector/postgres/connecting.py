@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, IsolationLevel
 from psycopg.conninfo import make_conninfo
 from psycopg.types.string import ByteaBinaryLoader
 from sqlalchemy import URL
@@ -27,6 +27,8 @@ _SESSION: Final = (
     "set_config('enable_incremental_sort', 'off', false), "
     # On a table of millions the planner would start workers for a few rows, for 5 ms each time.
     "set_config('max_parallel_workers_per_gather', '0', false), "
+    # Whoever waited for a lock must see what was committed meanwhile, whatever the database's default.
+    "set_config('default_transaction_isolation', 'read committed', false), "
     # Times come as UTC, which is quicker to read and to write than a named zone.
     "set_config('TimeZone', 'UTC', false)"
 )
@@ -88,6 +90,8 @@ async def _prepare(connection: Connection) -> None:
     """Set the session up; through a pooler nothing may stay behind in it."""
     if not connection.autocommit:
         await connection.set_autocommit(True)
+    # Said in each BEGIN, so that it holds through a pooler, too.
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     # JSON goes on as it is stored: it stays bytes, neither decoded nor parsed.
     connection.adapters.register_loader("json", ByteaBinaryLoader)
     connection.prepare_threshold = None
