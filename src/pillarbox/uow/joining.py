@@ -26,7 +26,7 @@ savepoint that begins with its first statement:
 - A unit of work that is still open when the block ends is rolled back, and says so when it is used.
 - One that has only read leaves no trace when it ends, also around others that were armed; unless it
   is rolled back by a call, or one of its statements failed and aborted the transaction. A SELECT
-  that calls a function which SQLAlchemy does not define, or holds text, counts as writing.
+  that calls a function which may write, or holds a text with a call, counts as writing.
 - On another database, or as another user, it raises `NotJoinable`, because no transaction would
   hold both; `independent=True` gives it a transaction of its own, here and there.
 

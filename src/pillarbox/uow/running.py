@@ -5,16 +5,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, TextClause, event, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
-from sqlalchemy.sql.dml import UpdateBase
-from sqlalchemy.sql.elements import ColumnClause
-from sqlalchemy.sql.functions import FunctionElement, GenericFunction
-from sqlalchemy.sql.selectable import SelectBase
-from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.util import greenlet_spawn
 
 from pillarbox.database import shown
@@ -22,6 +17,7 @@ from pillarbox.errors import TenantMismatch, UnitOfWorkError
 from pillarbox.outbox.capture import POSTPONE, TENANT, capture_of
 from pillarbox.outbox.postponed import PostponedEvent
 from pillarbox.uow.owner import Owner, engine_of, is_same_database
+from pillarbox.uow.reading import only_reads
 
 JOINED: Final = "pillarbox.joined"
 OWNS: Final = "pillarbox.owns"
@@ -252,28 +248,10 @@ def _bind(joined: Joined, session: Session, *args: Any, **options: Any) -> Engin
     """Return the owner's connection where the session would use an engine of that database."""
     own = type(session).get_bind(session, *args, **options)
     if not joined.wrote:
-        joined.wrote = not _only_reads(options.get("clause"))
+        joined.wrote = not only_reads(options.get("clause"))
     running = joined.running.owner.engine
     is_ours = running is not None and is_same_database(own.engine, running)
     return joined.connection() if is_ours else own
-
-
-def _only_reads(clause: Any) -> bool:
-    """Say of a statement that it is a SELECT with nothing else in it; of none, that it is not."""
-    if not isinstance(clause, SelectBase):
-        return False
-    return not any(_may_write(part) for part in iterate(clause))
-
-
-def _may_write(part: Any) -> bool:
-    """Say of a part of a SELECT that it writes, or that nobody here knows whether it does."""
-    if isinstance(part, FunctionElement):
-        # SQLAlchemy's own write nothing; any other may be the user's.
-        is_own = type(part).__module__.startswith("sqlalchemy.")
-        return not (is_own and isinstance(part, GenericFunction))
-    if isinstance(part, ColumnClause):
-        return part.is_literal and "(" in part.name  # that of count(*) is "*"
-    return isinstance(part, UpdateBase | TextClause)
 
 
 def _stands(connection: Connection) -> bool:
