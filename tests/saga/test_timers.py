@@ -3,11 +3,14 @@
 import asyncio
 import json
 import random
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
 from pillarbox import Context, Saga, Why
 from pillarbox.consumer.transactions import CLOCK
@@ -16,7 +19,7 @@ from pillarbox.saga.carrying import spread
 from pillarbox.saga.machine import State
 from pillarbox.saga.store import Store
 from tests.saga.shop import OrderCreated, Shop, careful_order
-from tests.support.database import Database, on
+from tests.support.database import Database, on, on_postgres
 
 HERE = on("postgres18+asyncpg", "sqlite+aiosqlite")
 
@@ -180,6 +183,69 @@ async def test_an_end_that_cancels_itself_is_a_failure_of_its_saga_and_the_consu
     await shop.saga_works()
 
     assert (await shop.row()).error_class == "CancelledByItself"
+
+
+AWAY_FOR_THE_CODE = {
+    "a mail server": ConnectionRefusedError("refused"),
+    "slow": TimeoutError("too slow"),
+    "another database": OperationalError("SELECT 1", {}, Exception("connection refused")),
+    "its own pool": NoFreeConnection("no connection is free"),
+}
+
+
+@on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite")
+@pytest.mark.parametrize("away", AWAY_FOR_THE_CODE)
+async def test_an_end_for_which_something_else_is_away_holds_up_no_other_saga(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    """It once passed for the database: the batch was undone, again and again, and all timers stood."""
+    kind = shop.box.sagas.versions["place-order"][1].kind
+    ended = kind.compensated
+
+    async def compensated(self: Saga, start: OrderCreated, ctx: Context, why: Why) -> None:
+        if start.order_id == "o-1":
+            raise AWAY_FOR_THE_CODE[away]
+        await ended(self, start, ctx, why)
+
+    monkeypatch.setattr(kind, "compensated", compensated)
+    await shop.order("o-1", "o-2")
+    await shop.saga_works()
+    for _ in range(3):
+        await shop.time_passes()
+        await shop.saga_works()
+
+    assert await shop.statuses() == {"o-1": "PENDING", "o-2": "REJECTED"}
+    (row,) = [row for row in await shop.rows() if row.state != "COMPENSATED"]
+    assert row.state == "STUCK"
+    assert row.error_class == type(AWAY_FOR_THE_CODE[away]).__name__
+
+
+@on_postgres
+async def test_an_end_whose_connection_is_lost_is_not_the_sagas_failure(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = shop.box.sagas.versions["place-order"][1].kind
+    ended = kind.compensated
+    losses = ["it is lost once"]
+
+    async def compensated(self: Saga, start: OrderCreated, ctx: Context, why: Why) -> None:
+        if losses:
+            losses.clear()
+            with suppress(DBAPIError):
+                await ctx.session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+            raise RuntimeError("the statement before failed")
+        await ended(self, start, ctx, why)
+
+    monkeypatch.setattr(kind, "compensated", compensated)
+    await shop.order("o-1")
+    await shop.saga_works()
+    await shop.time_passes()
+    await shop.saga_works()
+    await shop.saga_works()
+
+    assert not losses
+    assert await shop.statuses() == {"o-1": "REJECTED"}
+    assert shop.heard.errors == []
 
 
 @HERE

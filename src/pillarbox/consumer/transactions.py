@@ -30,6 +30,8 @@ SessionFactory = async_sessionmaker[AsyncSession] | Callable[[], AsyncSession]
 # Lost connections, shutdown, no resources, a disk that fails, a standby, conflicts with others; a
 # transaction that the server ended since it was idle, or open, for too long.
 _AWAY: Final = ("08", "57P", "53", "58", "25006", "25P03", "25P04", "40001", "40P01", "55P03")
+# What a transaction has with others and with the server, on a connection that is there.
+_WITH_OTHERS: Final = tuple(state for state in _AWAY if state not in ("08", "57P"))
 # Not among them, since it may be a handler's statement that takes too long.
 _CANCELLED: Final = "57014"
 _AWAY_SQLITE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN",
@@ -57,21 +59,38 @@ def is_away(error: BaseException) -> bool:
         return True
     if not isinstance(error, DBAPIError):
         return False
-    original = error.orig
-    state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+    state = _state_of(error)
     if isinstance(state, str):
         return state.startswith(_AWAY)
-    name = getattr(original, "sqlite_errorname", None)
-    if isinstance(name, str):
-        return name.startswith(_AWAY_SQLITE)
-    return error.connection_invalidated or not _has_words_of_sqlite(original)
+    if isinstance(getattr(error.orig, "sqlite_errorname", None), str):
+        return _is_away_sqlite(error)
+    return error.connection_invalidated or not _has_words_of_sqlite(error.orig)
+
+
+def is_away_under(connection: AsyncConnection, error: BaseException) -> bool:
+    """Tell whether an error that came out of code of the user is the database's, not the code's.
+
+    Where the connection is lost, whatever was raised came of that. While it is there, what else is
+    away or late is the code's own: a mail server, or another database.
+    """
+    if connection.invalidated or not isinstance(error, DBAPIError):
+        return connection.invalidated
+    state = _state_of(error)
+    return state.startswith(_WITH_OTHERS) if isinstance(state, str) else _is_away_sqlite(error)
 
 
 def _is_cancelled(error: BaseException) -> bool:
     """Tell whether the server ended a statement: it ran out of its time, or somebody cancelled it."""
-    original = error.orig if isinstance(error, DBAPIError) else None
-    state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
-    return state == _CANCELLED
+    return isinstance(error, DBAPIError) and _state_of(error) == _CANCELLED
+
+
+def _state_of(error: DBAPIError) -> object:
+    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+
+
+def _is_away_sqlite(error: DBAPIError) -> bool:
+    name = getattr(error.orig, "sqlite_errorname", None)
+    return isinstance(name, str) and name.startswith(_AWAY_SQLITE)
 
 
 def _has_words_of_sqlite(original: BaseException | None) -> bool:

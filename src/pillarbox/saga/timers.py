@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pillarbox.consumer.batch import Books, store_tasks
 from pillarbox.consumer.context import Context, Tell
 from pillarbox.consumer.handlers import belonging_to
-from pillarbox.consumer.transactions import is_away, untimed
+from pillarbox.consumer.transactions import DatabaseAway, is_away_under, untimed
 from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.errors import SagaError
 from pillarbox.inbox.identity import stored_id
@@ -60,12 +60,13 @@ class Timers:
 
     async def _ring(self, books: Books, session: AsyncSession, row: Row[Any]) -> list[Tell]:
         """Let one saga go on; what goes wrong is written into its row instead."""
+        connection = await session.connection()
         try:
             async with session.begin_nested():
                 return await self._go_on(books, session, row)
         except Exception as error:
-            if is_away(error):
-                raise
+            if is_away_under(connection, error):
+                raise DatabaseAway(error) from error
             return await self._put_off(books, session, row, error)
 
     async def _go_on(self, books: Books, session: AsyncSession, row: Row[Any]) -> list[Tell]:
