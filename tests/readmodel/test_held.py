@@ -1,9 +1,24 @@
 """An event that fails holds its key, and nobody else."""
 
+import asyncio
+from contextlib import suppress
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
+
+from pillarbox.consumer.transactions import DatabaseAway
+from pillarbox.errors import RebuildFailed
+from pillarbox.readmodel.changes import Change, Increment
+from pillarbox.readmodel.definition import ModelSession, ReadModel
+from pillarbox.readmodel.definition import on as on_event
 from pillarbox.readmodel.observer import Observer
+from pillarbox.readmodel.rebuild import LogRebuild
 from pillarbox.readmodel.runner import LogFollower
-from tests.readmodel.rig import Accounts, Deposited, Opened, Rig
-from tests.support.database import on_postgres
+from tests.readmodel.bank import on_two
+from tests.readmodel.rig import Account, Accounts, Deposited, Opened, Rig
+from tests.support.database import on, on_postgres
 from tests.support.waiting import until
 
 
@@ -127,3 +142,106 @@ async def test_a_write_that_the_database_refuses_is_held(rig: Rig) -> None:
 
     assert (await rig.held())["key"] == "a"
     assert await rig.cents() == {"b": 1}
+
+
+AWAY_FOR_THE_METHOD = {
+    "a service": ConnectionRefusedError("refused"),
+    "slow": TimeoutError("too slow"),
+    "another database": OperationalError("SELECT 1", {}, Exception("connection refused")),
+    "its own pool": NoFreeConnection("no connection is free"),
+}
+
+
+class Deposits(ReadModel):
+    @on_event(Deposited)
+    def deposited(self, event: Deposited) -> Change:
+        return Increment(event.account_id, cents=event.cents)
+
+
+class Remote(Deposits, name="accounts", table=Account):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    @on_event(Opened)
+    async def opened(self, event: Opened) -> None:
+        del event
+        raise self.error
+
+
+@on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite")
+@pytest.mark.parametrize("away", AWAY_FOR_THE_METHOD)
+async def test_a_method_for_which_something_else_is_away_holds_its_key_alone(
+    rig: Rig, away: str
+) -> None:
+    """It once passed for the database: nothing was held, and the model stood still for all tenants."""
+    error = AWAY_FOR_THE_METHOD[away]
+    await rig.record(Opened("a", "ann"), Deposited("b", 1))
+    runner = rig.runner(Remote(error))
+
+    await runner.drain()
+    await runner.drain()
+
+    assert await rig.cents() == {"b": 1}
+    assert (await rig.held())["error_class"] == type(error).__name__
+
+
+@on_two
+async def test_a_rebuild_names_the_event_whose_method_takes_too_long(rig: Rig) -> None:
+    await rig.record(Deposited("b", 1), Opened("a", "ann"))
+
+    with pytest.raises(RebuildFailed, match="at position 2 failed with TimeoutError"):
+        await LogRebuild(Remote(TimeoutError()), rig.parts()).run()
+
+
+class Cancels(Deposits, name="accounts", table=Account):
+    @on_event(Opened)
+    async def opened(self, event: Opened) -> None:
+        del event
+        task = asyncio.ensure_future(asyncio.Event().wait())
+        task.cancel()
+        await task
+
+
+@on_two
+async def test_a_method_that_cancels_itself_holds_its_key_and_the_model_goes_on(rig: Rig) -> None:
+    """It once ended the model without a word, as if that had been asked for."""
+    await rig.record(Opened("a", "ann"), Deposited("b", 1))
+    runner = rig.runner(Cancels(), retry_delay=60)
+
+    async def is_applied() -> bool:
+        return await rig.cents() == {"b": 1}
+
+    running = asyncio.ensure_future(runner.run_forever())
+    await until(is_applied, "the other key's event is applied")
+    runner.stop()
+    await running
+
+    assert not running.cancelled()
+    assert (await rig.held())["error_class"] == "CancelledByItself"
+
+
+class LosesOnce(Deposits, name="accounts", table=Account):
+    lost = False
+
+    @on_event(Opened)
+    async def opened(self, event: Opened, model: ModelSession) -> None:
+        del event
+        if self.lost:
+            return
+        self.lost = True
+        with suppress(DBAPIError):
+            await model.session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        raise RuntimeError("the statement before failed")
+
+
+@on_postgres
+async def test_a_method_whose_connection_is_lost_holds_no_key(rig: Rig) -> None:
+    await rig.record(Opened("a", "ann"), Deposited("b", 1))
+    runner = rig.runner(LosesOnce())
+
+    with pytest.raises(DatabaseAway):
+        await runner.drain()
+    await runner.drain()
+
+    assert await rig.cents() == {"b": 1}
+    assert await rig.count("readmodel_held") == 0

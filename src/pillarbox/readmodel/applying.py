@@ -1,13 +1,15 @@
 """A batch of the log in one transaction: read, applied, and the position moved with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from pillarbox.consumer.context import Context
 from pillarbox.consumer.routes import Prepared
-from pillarbox.consumer.transactions import is_away
+from pillarbox.consumer.transactions import DatabaseAway, is_away, is_away_under
+from pillarbox.consumer.user_code import answering_for_itself
 from pillarbox.event.incoming import Unreadable
 from pillarbox.readmodel.checkpoint import Generation
 from pillarbox.readmodel.definition import EventMethod, ModelSession, ReadModel
@@ -40,6 +42,10 @@ class FailedEntry(Exception):
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry.event_id)
         self.entry = entry
+
+
+class _OwnFault(Exception):
+    """What a method raised is its own failure, whatever it looks like; the cause says how."""
 
 
 class Batch(NamedTuple):
@@ -82,9 +88,10 @@ class Applier:
             count += 1
             try:
                 await self._one(session, entry)
+            except _OwnFault as fault:
+                raise FailedEntry(entry) from fault.__cause__
             except Exception as error:
-                if is_away(error):
-                    raise
+                refuse_away(error)
                 raise FailedEntry(entry) from error
         await self.flush(session)
         return count, self._touched
@@ -121,6 +128,25 @@ class Applier:
         if method.works_on_session:
             await self.flush(ctx.session)
             at = ModelSession(ctx.session, self._writer.table, ctx.envelope)
-        changes = await method.changes(event, ctx.envelope, at)
+        with _at_its_own_risk(await ctx.session.connection()):
+            changes = await method.changes(event, ctx.envelope, at)
         if changes:
             self._queue.append(Queued(ctx.envelope, changes))
+
+
+def refuse_away(error: Exception) -> None:
+    """Raise what the database did by itself: no event is to blame."""
+    if isinstance(error, DatabaseAway) or is_away(error):
+        raise error
+
+
+@contextmanager
+def _at_its_own_risk(connection: AsyncConnection) -> Iterator[None]:
+    """Tell what a method brings upon itself from what the database does."""
+    try:
+        with answering_for_itself():
+            yield
+    except Exception as error:
+        if is_away_under(connection, error):
+            raise DatabaseAway(error) from error
+        raise _OwnFault from error

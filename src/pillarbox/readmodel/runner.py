@@ -11,10 +11,18 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from pillarbox.consumer.transactions import DatabaseAway, is_away
+from pillarbox.consumer.transactions import DatabaseAway
 from pillarbox.errors import HistoryIncomplete, HistoryUndecided, ReadModelError
 from pillarbox.outbox.wakeup import Wakeup, wakeup_of
-from pillarbox.readmodel.applying import NOTHING, Applier, Batch, EventGone, FailedEntry, Touched
+from pillarbox.readmodel.applying import (
+    NOTHING,
+    Applier,
+    Batch,
+    EventGone,
+    FailedEntry,
+    Touched,
+    refuse_away,
+)
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
 from pillarbox.readmodel.definition import ReadModel
 from pillarbox.readmodel.forgetting import Forgetting
@@ -222,7 +230,7 @@ class LogFollower:
                 async with session.begin_nested():
                     events, written = await applier.apply(session, [entry])
             except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
-                _refuse_away(error)
+                refuse_away(error)
                 stopped.add(entry.line)
                 await self._hold(session, at, entry, error, attempts=1)
             else:
@@ -266,7 +274,7 @@ class LogFollower:
                 async with session.begin_nested():
                     events, written = await applier.apply(session, [entry])
             except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
-                _refuse_away(error)
+                refuse_away(error)
                 attempts = key.attempts + 1 if entry.seq == key.seq else 1
                 await self._hold(session, at, entry, error, attempts=attempts)
                 return count, touched
@@ -358,11 +366,6 @@ async def _together(
 def _waits(entry: Entry, waiting: Mapping[tuple[str, str], HeldKey]) -> bool:
     held = waiting.get(entry.line)
     return held is not None and entry.seq >= held.seq
-
-
-def _refuse_away(error: Exception) -> None:
-    if is_away(error):
-        raise error
 
 
 def _wakeup(factory: Any) -> Wakeup | None:
