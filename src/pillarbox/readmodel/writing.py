@@ -1,8 +1,9 @@
 """Changes into a table: read what they touch, fold in memory, write each row once."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Table, and_, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -14,6 +15,10 @@ from pillarbox.readmodel.changes import Change
 from pillarbox.readmodel.definition import TENANT_COLUMN, ReadModel
 from pillarbox.readmodel.folding import Author, Mark, Page, Row, author_of
 from pillarbox.schema.tables import readmodel_applied, table_in
+
+Item = TypeVar("Item")
+# A statement has 32,767 parameters at most with asyncpg, 65,535 with psycopg.
+_SLICE: Final = 5_000
 
 
 class Queued(NamedTuple):
@@ -85,38 +90,41 @@ class Writer:
         self, session: AsyncSession, tenant_id: str, ids: Iterable[object]
     ) -> dict[str, Row | None]:
         table, id_column = self.table, self.table.c[self.model.id_column]
-        query = select(table).where(table.c[TENANT_COLUMN] == tenant_id, id_column.in_(list(ids)))
+        own = select(table).where(table.c[TENANT_COLUMN] == tenant_id)
         names = [column.key for column in table.columns]
-        place = names.index(id_column.key)
-        found = await session.execute(query)
-        return {str(row[place]): dict(zip(names, row, strict=True)) for row in found}
+        place, found = names.index(id_column.key), dict[str, Row | None]()
+        for some in _slices(ids):
+            for row in await session.execute(own.where(id_column.in_(some))):
+                found[str(row[place])] = dict(zip(names, row, strict=True))
+        return found
 
     async def _marks(
         self, session: AsyncSession, tenant_id: str, authors: set[Author]
     ) -> dict[Author, Mark]:
-        if not authors:
-            return {}
-        columns = self._applied.c
-        query = select(
+        columns, found = self._applied.c, dict[Author, Mark]()
+        own = select(
             columns.aggregate_type, columns.aggregate_id, columns.version, columns.number
         ).where(
             columns.tenant_id == tenant_id,
             columns.name == self.model.name,
             columns.generation == self.generation,
-            columns.aggregate_type.in_({author.aggregate_type for author in authors}),
-            columns.aggregate_id.in_([author.aggregate_id for author in authors]),
         )
-        found = await session.execute(query)
-        return {Author(row[0], row[1]): Mark(row[2], row[3]) for row in found}
+        for some in _slices(authors):
+            query = own.where(
+                columns.aggregate_type.in_({author.aggregate_type for author in some}),
+                columns.aggregate_id.in_([author.aggregate_id for author in some]),
+            )
+            for row in await session.execute(query):
+                found[Author(row[0], row[1])] = Mark(row[2], row[3])
+        return found
 
     async def _store(
         self, session: AsyncSession, tenant_id: str, ids: Mapping[str, object], page: Page
     ) -> None:
         kept = [row for key in page.written if (row := page.rows[key]) is not None]
-        gone = [ids[key] for key in sorted(page.deleted)]
-        if gone:
-            id_column = self.table.c[self.model.id_column]
-            own = self.table.c[TENANT_COLUMN] == tenant_id
+        id_column = self.table.c[self.model.id_column]
+        own = self.table.c[TENANT_COLUMN] == tenant_id
+        for gone in _slices(ids[key] for key in sorted(page.deleted)):
             await session.execute(delete(self.table).where(and_(own, id_column.in_(gone))))
         key = (TENANT_COLUMN, self.model.id_column)
         await _upsert(session, self.table, key, [{**row, TENANT_COLUMN: tenant_id} for row in kept])
@@ -155,6 +163,13 @@ async def _upsert(
             else insert.on_conflict_do_nothing(index_elements=elements)
         )
         await session.execute(statement, [_written(table, row) for row in group])
+
+
+def _slices(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Return items in lists that a statement can name one by one."""
+    left = iter(items)
+    while some := list(islice(left, _SLICE)):
+        yield some
 
 
 def _written(table: Table, row: Row) -> Row:
