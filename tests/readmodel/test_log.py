@@ -8,8 +8,11 @@ import pytest
 from sqlalchemy import event, text
 
 from pillarbox.errors import HistoryIncomplete, HistoryUndecided
+from pillarbox.readmodel.changes import Change
+from pillarbox.readmodel.definition import on as on_event
 from pillarbox.readmodel.runner import LogRunner
 from tests.readmodel.rig import (
+    Accounts,
     Closed,
     Deposited,
     Opened,
@@ -100,6 +103,36 @@ async def test_a_late_commit_is_applied_without_anything_new_behind_it(rig: Rig)
 
     assert await rig.cents() == {"quick": 1, "slow": 3}
     assert await rig.position() == (2, [])
+
+
+class Remembering(Accounts, name="accounts", table=Accounts.table):
+    def __init__(self) -> None:
+        self.cents: list[int] = []
+
+    @on_event(Deposited)
+    def deposited(self, event: Deposited) -> Change:
+        self.cents.append(event.cents)
+        return super().deposited(event)
+
+
+@on_postgres
+async def test_a_late_transaction_of_many_batches_is_applied_in_the_order_of_its_keys(
+    rig: Rig,
+) -> None:
+    """Nothing that is recorded after it overtakes what of it is not read yet."""
+    model = Remembering()
+    await begun(rig)
+    runner = rig.runner(model, batch_size=2)
+    async with rig.slow_transaction(*(Deposited("slow", cents) for cents in range(5))) as slow:
+        await rig.record(Deposited("quick", 99))
+        await runner.drain()
+        await slow.commit()
+    await rig.record(Deposited("slow", 5), Deposited("slow", 6))
+
+    await runner.drain()
+
+    assert model.cents == [99, 0, 1, 2, 3, 4, 5, 6]
+    assert await rig.position() == (8, [])
 
 
 @on_postgres

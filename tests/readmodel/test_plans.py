@@ -91,6 +91,23 @@ async def test_a_read_gives_what_is_above_and_what_was_missing(rig: Rig) -> None
         batch = await new_log().read(session, AT, 100)
 
     assert len(batch.entries) == 10 + 2 + 4
+    assert batch.cut is None
+
+
+@on("postgres18+psycopg")
+async def test_a_late_transaction_of_any_size_is_read_in_parts(rig: Rig) -> None:
+    """It was once read as a whole, whatever memory that took."""
+    async with rig.database.engine.begin() as connection:
+        await connection.execute(FILL)
+    after = Position(19_990, (Gap(7, 7, (1,)), Gap(11, 15_000, (1,))))
+    async with heard(rig) as statements, rig.database.sessions() as session:
+        batch = await new_log().read(session, after, 100)
+    plans = [await explained(rig, *statement) for statement in statements]
+
+    assert [entry.seq for entry in batch.entries] == [7, *range(11, 110)]
+    assert batch.cut == 109
+    read = [node for plan in plans for node in nodes(plan) if node.get("Relation Name") == "outbox"]
+    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) <= 112
 
 
 @on("sqlite+aiosqlite")

@@ -36,6 +36,19 @@ def test_a_gap_is_forgotten_when_none_of_its_transactions_is_open() -> None:
     assert position.moved([], [80]).gaps == ()
 
 
+def test_what_lies_above_the_last_row_that_was_read_in_gaps_stays_as_it_was() -> None:
+    position = Position(20, (Gap(4, 8, (70, 71)), Gap(12, 13, (70,))))
+
+    cut = position.cut([4, 6], 2)
+
+    assert cut == 6
+    assert position.cut([4, 6], 3) is None
+    assert position.cut([4, 21, 22], 2) is None
+    assert position.moved([4, 6], [71], cut) == Position(
+        20, (Gap(5, 5, (71,)), Gap(7, 8, (70, 71)), Gap(12, 13, (70,)))
+    )
+
+
 def test_a_position_is_stored_and_read_back() -> None:
     position = Position(9, (Gap(4, 8, (70, 71)),))
 
@@ -170,10 +183,12 @@ def test_every_committed_row_is_read_once_in_whatever_order_transactions_end(
 def look(
     position: Position, read: list[int], log: Miniature, horizon: Horizon, most: int
 ) -> Position:
-    """Read as the statement does: some rows above the number, and all that fills gaps."""
+    """Read as the log does: some rows that fill gaps, and if those were all, some above."""
     seqs = [seq for seq in sorted(log.committed) if position.number < seq <= horizon.newest]
     gaps = position.gaps
     late = [s for s in sorted(log.committed) if any(g.low <= s <= g.high for g in gaps)]
-    found = [*late, *seqs[:most]]
+    found = [*late[:most], *seqs[:most]]
+    cut = position.cut(found, most)
+    found = [seq for seq in found if cut is None or seq <= cut]
     read += found
-    return position.moved(found, log.snapshot().open_among(horizon.running))
+    return position.moved(found, log.snapshot().open_among(horizon.running), cut)

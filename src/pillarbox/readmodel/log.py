@@ -56,6 +56,8 @@ class LogBatch(NamedTuple):
 
     entries: Sequence[Entry] = ()
     open: tuple[int, ...] = ()
+    cut: int | None = None
+    """The last number in a gap, if there may be more of them; then there are none above."""
 
 
 class Horizon(NamedTuple):
@@ -99,7 +101,7 @@ class Log:
         self._table = table_in(outbox, schema)
 
     async def read(self, session: AsyncSession, after: Position, most: int) -> LogBatch:
-        """Read up to `most` rows above a position, and all that fills its gaps."""
+        """Read up to `most` rows that fill gaps of a position, and as many above if those are fewer."""
         values: dict[str, Any] = {"number": after.number, "most": most}
         if session.sync_session.get_bind().dialect.name != "postgresql":
             values["types"] = json.dumps(sorted(self._types))
@@ -117,7 +119,11 @@ class Log:
         statement = _read_statement("postgresql", self._schema)
         rows = (await session.execute(statement, values)).all()
         entries = [self._entry(row) for row in rows if row.seq is not None]
-        return LogBatch(entries, Snapshot.parse(rows[0].snapshot).open_among(horizon.running))
+        cut = after.cut([entry.seq for entry in entries], most)
+        if cut is not None:
+            entries = [entry for entry in entries if entry.seq <= cut]
+        opened = Snapshot.parse(rows[0].snapshot).open_among(horizon.running)
+        return LogBatch(entries, opened, cut)
 
     async def _horizon(self, session: AsyncSession) -> Horizon:
         """Look at the end of the log, then at who runs.

@@ -1,6 +1,6 @@
 """Where a read model stands in the log: a number, and the gaps below it that may still be filled."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 _WRAP: Final = 1 << 32
@@ -22,6 +22,10 @@ class Gap(NamedTuple):
             low = number + 1
         if low <= self.high:
             yield Gap(low, self.high, self.open)
+
+    def owners(self, live: Collection[int], *, unseen: bool) -> tuple[int, ...]:
+        """Return who may still own a number in it: all, as long as nobody has looked."""
+        return self.open if unseen else tuple(xid for xid in self.open if xid in live)
 
 
 class Doubt(NamedTuple):
@@ -49,8 +53,21 @@ class Position(NamedTuple):
         """Tell whether a row that is committed has been applied."""
         return seq <= self.number and not any(gap.low <= seq <= gap.high for gap in self.gaps)
 
-    def moved(self, seqs: Sequence[int], still_open: Sequence[int]) -> "Position":
-        """Return the position after rows were read, beside transactions that were open then."""
+    def cut(self, seqs: Sequence[int], most: int) -> int | None:
+        """Return the last number in a gap, if as many were found as may be read: there may be more.
+
+        Nothing above it may be applied yet: it may go on with a key that one of them is about.
+        """
+        late = sorted(seq for seq in seqs if seq <= self.number)
+        return late[-1] if len(late) >= most else None
+
+    def moved(
+        self, seqs: Sequence[int], still_open: Sequence[int], cut: int | None = None
+    ) -> "Position":
+        """Return the position after rows were read, beside transactions that were open then.
+
+        Gaps above a `cut` were not looked at.
+        """
         live = frozenset(still_open)
         late = [seq for seq in seqs if seq <= self.number]
         fresh = sorted(seq for seq in seqs if seq > self.number)
@@ -58,7 +75,7 @@ class Position(NamedTuple):
             left._replace(open=opened)
             for gap in self.gaps
             for left in gap.without(late)
-            if (opened := tuple(xid for xid in gap.open if xid in live))
+            if (opened := gap.owners(live, unseen=cut is not None and left.low > cut))
         ]
         if fresh and live:
             whole = Gap(self.number + 1, fresh[-1], tuple(sorted(live)))

@@ -81,7 +81,7 @@ class LogFollower:
         most = self.parts.config.batch_size
         found = await self.log.read(session, at.position, most)
         seqs = [entry.seq for entry in found.entries]
-        position = at.position.moved(seqs, found.open)
+        position = at.position.moved(seqs, found.open, found.cut)
         if self._is_whole:
             for number in at.position.missed(seqs, found.open):
                 _tell(tell_missed(at.name, number))
@@ -96,9 +96,10 @@ class LogFollower:
             await self.checkpoints.move(session, at, position, events=events, touched=listed)
             self.parts.observer.applying(events)
         fresh = sum(entry.seq > at.position.number for entry in found.entries)
+        more = fresh >= most or found.cut is not None
         now = self.parts.clock.now()
         due = any(key.due_at <= now for key in waiting.values())
-        return Batch(len(found.entries), events, touched, more=fresh >= most, due=due)
+        return Batch(len(found.entries), events, touched, more=more, due=due)
 
     async def locked(self, session: AsyncSession) -> Generation:
         """Return the generation, locked; a live one that is not there begins.

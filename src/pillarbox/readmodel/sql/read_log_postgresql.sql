@@ -3,6 +3,7 @@
 --   another one could have seen a transaction end that this one did not see.
 -- Locks: none.
 -- Index: ix_outbox_seq.
+-- Of the rows in gaps, the lowest: a late transaction may have written any number of them.
 -- Without a row there is one of NULLs with the snapshot. Contents of other types are left out.
 SELECT
     h.snapshot, o.seq, o.tenant_id, o.id, o.key, o.event_type, o.topic, o.aggregate_type,
@@ -17,8 +18,14 @@ LEFT JOIN LATERAL (
         WHERE f.seq > 0 AND f.seq > :number AND f.seq <= :newest ORDER BY f.seq LIMIT :most
     )
     UNION ALL
-    SELECT l.*
-    FROM unnest(CAST(:lows AS bigint[]), CAST(:highs AS bigint[])) AS gap(low, high)
-    JOIN @{schema}outbox AS l ON l.seq > 0 AND l.seq BETWEEN gap.low AND gap.high
+    (
+        SELECT l.*
+        FROM unnest(CAST(:lows AS bigint[]), CAST(:highs AS bigint[])) AS gap(low, high)
+        CROSS JOIN LATERAL (
+            SELECT g.* FROM @{schema}outbox AS g
+            WHERE g.seq > 0 AND g.seq BETWEEN gap.low AND gap.high ORDER BY g.seq LIMIT :most
+        ) AS l
+        ORDER BY l.seq LIMIT :most
+    )
 ) AS o ON true
 ORDER BY o.seq
