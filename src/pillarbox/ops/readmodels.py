@@ -16,6 +16,7 @@ from pillarbox.ops.act import ActLimits, Desk, Done
 from pillarbox.ops.audit import ALL, AuditEntry, checked_actor, checked_reason
 from pillarbox.ops.transactions import Transactions
 from pillarbox.readmodel.lag import Lag, Members, Told, age, lag_of
+from pillarbox.readmodel.locks import alone
 from pillarbox.readmodel.position import Position
 from pillarbox.readmodel.subscription import subscriber
 from pillarbox.schema.tables import in_the_log, inbox_parked, outbox, readmodel, readmodel_held
@@ -118,6 +119,8 @@ def gauges_of(views: Sequence[ModelView]) -> Iterator[Sample]:
 
 def _change(desk: Desk, change: _Change, connection: Connection) -> Done:
     table = desk.transactions.table(readmodel)
+    if connection.dialect.name == "postgresql":
+        connection.execute(alone(change.name, desk.transactions.schema))
     place = (table.c.name == change.name, table.c.state == "live")
     found = connection.execute(select(table.c.paused).where(*place).with_for_update()).one_or_none()
     if found is None:

@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.errors import ReadModelSourceChanged
+from pillarbox.readmodel.locks import alone, side_by_side
 from pillarbox.readmodel.position import Position
 from pillarbox.schema.tables import (
     readmodel,
@@ -57,6 +58,7 @@ class Checkpoints:
     """Read and write the rows of models."""
 
     def __init__(self, schema: str | None = None) -> None:
+        self._schema = schema
         self._table = table_in(readmodel, schema)
         self._applied = table_in(readmodel_applied, schema)
         self._held = table_in(readmodel_held, schema)
@@ -74,6 +76,15 @@ class Checkpoints:
             row = (await session.execute(query)).mappings().one_or_none()
         return None if row is None else _generation(dict(row))
 
+    async def alone(self, session: AsyncSession, name: str) -> Generation | None:
+        """Lock and return the live generation of a model, in turn with all that `goes_on` has let in.
+
+        What they have begun is committed first; whoever comes later waits.
+        """
+        if _dialect(session) == "postgresql":
+            await session.execute(alone(name, self._schema))
+        return await self.find(session, name, lock=True)
+
     async def next_generation(self, session: AsyncSession, name: str) -> int:
         """Return the number of a generation that begins now."""
         highest = select(func.max(self._table.c.generation)).where(self._table.c.name == name)
@@ -83,6 +94,8 @@ class Checkpoints:
         self, session: AsyncSession, name: str, generation: int, state: State
     ) -> bool:
         """Tell whether a generation is in a state and may write, and keep it so until the commit."""
+        if _dialect(session) == "postgresql":
+            await session.execute(side_by_side(name, self._schema))
         columns = self._table.c
         query = select(columns.state, columns.paused).where(*self._of(name, generation))
         row = (await session.execute(query.with_for_update(read=True))).one_or_none()
@@ -97,7 +110,7 @@ class Checkpoints:
         The mark stands in the filling row: the operator's is not touched. It is good for a while, and to
         be renewed: if whoever fills the generation dies, the live one goes on.
         """
-        await self.find(session, name, lock=True)  # what it has begun is committed first
+        await self.alone(session, name)
         columns = self._table.c
         await session.execute(
             update(self._table)
@@ -118,8 +131,7 @@ class Checkpoints:
 
     async def begin(self, session: AsyncSession, new: Generation) -> bool:
         """Write a generation, unless it is there; return whether it was written."""
-        dialect = session.sync_session.get_bind().dialect.name
-        insert: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
+        insert: Any = postgresql.insert if _dialect(session) == "postgresql" else sqlite.insert
         values = {
             "name": new.name,
             "generation": new.generation,
@@ -161,6 +173,7 @@ class Checkpoints:
         self, session: AsyncSession, at: Generation, *, events: int, target: int | None
     ) -> None:
         """Note how many messages a generation that is being filled has had, and how many there are."""
+        await self.alone(session, at.name)
         await session.execute(
             update(self._table)
             .where(*self._of(at.name, at.generation), self._table.c.state == "filling")
@@ -188,6 +201,7 @@ class Checkpoints:
 
     async def forgotten(self, session: AsyncSession, at: Generation) -> None:
         """Note that no cached row of a generation is left to be removed, unless it has moved since."""
+        await self.alone(session, at.name)
         found = await self.find(session, at.name, at.state, lock=True)
         if found is not None and replace(found, paused=at.paused) == at:
             await session.execute(
@@ -209,6 +223,10 @@ class Checkpoints:
 
     def _of(self, name: str, generation: int) -> tuple[ColumnElement[bool], ...]:
         return (self._table.c.name == name, self._table.c.generation == generation)
+
+
+def _dialect(session: AsyncSession) -> str:
+    return session.sync_session.get_bind().dialect.name
 
 
 def _generation(row: dict[str, Any]) -> Generation:

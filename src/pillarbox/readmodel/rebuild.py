@@ -94,7 +94,9 @@ class LogRebuild:
     async def _begun(self) -> Generation | None:
         name = self._model.name
         async with self._parts.transactions.begin(None) as gate:
-            live = await self._checkpoints.find(gate, name, lock=True)
+            live = await self._checkpoints.find(gate, name)
+            if live is not None:
+                live = await self._checkpoints.alone(gate, name)
             found = await self._checkpoints.find(gate, name, "filling", lock=True)
             if found is not None:
                 return self._resumed(found.following("log"))
@@ -139,7 +141,7 @@ class LogRebuild:
         """Make the filled generation the live one, in one transaction; nobody reads half of it."""
         async with self._parts.transactions.begin(None) as session:
             name = self._model.name
-            live = await self._checkpoints.find(session, name, lock=True)
+            live = await self._checkpoints.alone(session, name)
             new = await self._checkpoints.find(session, name, "filling", lock=True)
             if new is None:
                 raise ReadModelUnknown(name)
@@ -159,7 +161,7 @@ class LogRebuild:
         name = self._model.name
         async with self._parts.transactions.begin(None) as session:
             # Nobody begins to fill the shadow table while the live row is locked.
-            live = await self._checkpoints.find(session, name, lock=True)
+            live = await self._checkpoints.alone(session, name)
             filling = await self._checkpoints.find(session, name, "filling")
             if live is not None and filling is None:
                 await session.execute(delete(self._model.shadow))

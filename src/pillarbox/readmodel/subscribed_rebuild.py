@@ -72,7 +72,7 @@ class SubscribedRebuild:
         if found is None:
             await self._refuse_cut()
         async with self._parts.transactions.begin(None) as session:
-            live = await self._checkpoints.find(session, name, lock=True)
+            live = await self._checkpoints.alone(session, name)
             found = await self._checkpoints.find(session, name, "filling", lock=True)
             if found is not None:
                 return found.following("bus")
@@ -92,7 +92,7 @@ class SubscribedRebuild:
         """
         name = self._model.name
         async with self._parts.transactions.begin(None) as session:
-            live = await self._checkpoints.find(session, name, lock=True)
+            live = await self._checkpoints.alone(session, name)
             new = await self._checkpoints.find(session, name, "filling", lock=True)
             if new is None:
                 raise ReadModelUnknown(name)

@@ -1,6 +1,5 @@
 """Changes into a table: read what they touch, fold in memory, write each row once."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
@@ -14,6 +13,7 @@ from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.readmodel.changes import Change
 from pillarbox.readmodel.definition import TENANT_COLUMN, ReadModel
 from pillarbox.readmodel.folding import Author, Mark, Page, Row, author_of
+from pillarbox.readmodel.locks import lock_of
 from pillarbox.schema.tables import readmodel_applied, table_in
 
 Item = TypeVar("Item")
@@ -82,7 +82,7 @@ class Writer:
         if _dialect(session) != "postgresql":
             return
         place = f"{self.model.name}\0{self.generation}\0{tenant_id}\0"
-        locks = sorted(_lock_of(place + row_id) for row_id in ids)
+        locks = sorted(lock_of(place + row_id) for row_id in ids)
         for lock in locks:  # in one order, so that two of them never wait for each other
             await session.execute(select(func.pg_advisory_xact_lock(lock)))
 
@@ -174,11 +174,6 @@ def _slices(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def _written(table: Table, row: Row) -> Row:
     return {name: value for name, value in row.items() if table.c[name].computed is None}
-
-
-def _lock_of(name: str) -> int:
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 def _dialect(session: AsyncSession) -> str:
