@@ -8,7 +8,8 @@ from sqlalchemy import update
 from pillarbox.errors import ReadModelUnknown
 from pillarbox.ops import ReadModelOps
 from pillarbox.schema.tables import outbox, pillarbox_audit
-from tests.readmodel.rig import Deposited, Opened, Rig
+from tests.readmodel.rig import Accounts, Deposited, Opened, Rig
+from tests.readmodel.test_log import cut
 from tests.support.database import on_postgres
 from tests.support.waiting import until
 
@@ -43,6 +44,39 @@ async def test_a_model_that_is_behind_says_by_how_much(rig: Rig) -> None:
     assert (there.name, there.generation, there.source, there.state) == (
         "accounts", 1, "log", "live",
     )  # fmt: skip
+
+
+@on_postgres
+async def test_rows_that_may_be_deleted_end_before_what_may_still_come_and_what_is_held(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The guide once said that all up to `position` may go: late rows and held ones were lost."""
+    model = Accounts()
+    model.broken = True
+    runner = rig.runner(model)
+    await rig.record(Deposited("a", 1))
+    await runner.drain()
+    async with rig.slow_transaction(Deposited("slow", 5)) as slow:
+        await rig.record(Deposited("a", 1), Opened("held", "ann"), Deposited("held", 3))
+        await runner.drain()
+        (late,) = await ops_of(rig).list()
+        await slow.commit()
+    assert late.done_to is not None
+    await cut(rig, late.done_to)
+    await runner.drain()
+    (held,) = await ops_of(rig).list()
+    assert held.done_to is not None
+    await cut(rig, held.done_to)
+    model.broken = False
+    await runner.drain()
+    await runner.drain()
+    (there,) = await ops_of(rig).list()
+
+    assert [(view.position, view.done_to) for view in (late, held, there)] == [
+        (5, 1), (5, 3), (5, 5),
+    ]  # fmt: skip
+    assert await rig.cents() == {"a": 2, "slow": 5, "held": 3}
+    assert "history_incomplete" not in caplog.messages
 
 
 @on_postgres

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, RowMapping, Select, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -35,6 +35,10 @@ class ModelView:
     is the time since it was last known to have everything.
 
     `held_keys` are keys whose event could not be applied and waits aside; they are in no lag.
+
+    `done_to` is the number up to which the outbox's rows are of no more use to the generation, None if
+    it follows a subscription. It is below `position` while a row below may still be committed, and
+    while a key is held.
     """
 
     name: str
@@ -50,6 +54,14 @@ class ModelView:
     lag_seconds: float
     started_at: datetime
     moved_at: datetime
+    done_to: int | None
+
+
+class _Held(NamedTuple):
+    """How many keys of a generation are held, and the lowest number that one waits for."""
+
+    keys: int = 0
+    oldest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +150,23 @@ def _change(desk: Desk, change: _Change, connection: Connection) -> Done:
 def _views(at: Transactions, connection: Connection) -> Sequence[ModelView]:
     table, held = at.table(readmodel), at.table(readmodel_held)
     query = select(table).order_by(table.c.name, table.c.generation)
-    counts = select(held.c.name, held.c.generation, func.count()).group_by(
-        held.c.name, held.c.generation
-    )
-    held_keys = {(row[0], row[1]): row[2] for row in connection.execute(counts)}
+    counts = select(held.c.name, held.c.generation, func.count(), func.min(held.c.seq))
+    counts = counts.group_by(held.c.name, held.c.generation)
+    aside = {(row[0], row[1]): _Held(row[2], row[3]) for row in connection.execute(counts)}
     return [
-        _view(at, connection, row, held_keys.get((row["name"], row["generation"]), 0))
+        _view(at, connection, row, aside.get((row["name"], row["generation"]), _Held()))
         for row in connection.execute(query).mappings().all()
     ]
 
 
-def _view(at: Transactions, connection: Connection, row: RowMapping, held: int) -> ModelView:
+def _view(at: Transactions, connection: Connection, row: RowMapping, held: _Held) -> ModelView:
+    keys, done_to = held.keys, None
     if row["source"] == "log":
         lag = _log_lag(at, connection, row)
+        done_to = done_up_to(Position.of(row["position"], row["gaps"]), held.oldest)
     else:
         lag = _told_lag(at, connection, row)
-        held = _keys_aside(at, connection, subscriber(row["name"], row["generation"]))
+        keys = _keys_aside(at, connection, subscriber(row["name"], row["generation"]))
     return ModelView(
         name=row["name"],
         generation=row["generation"],
@@ -163,12 +176,19 @@ def _view(at: Transactions, connection: Connection, row: RowMapping, held: int) 
         position=row["position"],
         target=row["target"],
         events=row["events"],
-        held_keys=held,
+        held_keys=keys,
         lag_events=lag.events,
         lag_seconds=lag.seconds,
         started_at=row["started_at"],
         moved_at=row["moved_at"],
+        done_to=done_to,
     )
+
+
+def done_up_to(position: Position, held: int | None) -> int:
+    """Return the number up to which nothing is left to read; `held` is the oldest that waits aside."""
+    waited_for = [gap.low for gap in position.gaps] + ([] if held is None else [held])
+    return min([position.number, *(number - 1 for number in waited_for)])
 
 
 def _told_lag(at: Transactions, connection: Connection, row: RowMapping) -> Lag:
