@@ -1,10 +1,12 @@
 """Replies find their step by correlation and cause; those that come twice or late do no harm."""
 
+import json
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from pillarbox import Context, DomainEvent, Pillarbox, Saga, step
+from pillarbox import Context, DomainEvent, Pillarbox, Saga, Why, step
 from pillarbox.ops import SagaOps
 from pillarbox.saga.machine import Verdict
 from pillarbox.saga.observer import SagaObserver
@@ -13,10 +15,13 @@ from tests.saga.shop import (
     Charge,
     InventoryReserved,
     OrderCreated,
+    OutOfStock,
     PaymentProcessed,
+    ReleaseInventory,
     ReserveInventory,
     Shop,
     careful_order,
+    set_status,
 )
 from tests.support.database import Database, on
 
@@ -258,3 +263,47 @@ async def test_a_handler_that_fails_leaves_nothing_of_the_step_behind(
     assert await shop.statuses() == {"o-1": "CONFIRMED"}
     assert shop.heard.stands == ["COMPLETED"]  # told once, after the commit
     assert next(failures, "none") == "none"
+
+
+def shelved_order(box: Pillarbox, observer: SagaObserver | None = None) -> type[Saga]:
+    """A saga whose undoing names the shelf, if the reply with it has come."""
+
+    class ShelvedOrder(Saga, name="place-order", version=1, starts_on=OrderCreated):
+        reserve = step(
+            send=lambda o: ReserveInventory(o.order_id),
+            ok=InventoryReserved,
+            fail=OutOfStock,
+            undo=lambda o, replies: ReleaseInventory(
+                f"{o.order_id} on {replies['reserve'].shelf if 'reserve' in replies else 'any'}"
+            ),
+            timeout=timedelta(minutes=5),
+            retries=1,
+        )
+
+        async def compensated(self, start: OrderCreated, ctx: Context, why: Why) -> None:
+            await set_status(ctx.session, start.order_id, f"REJECTED: {why}")
+
+    return box.saga(ShelvedOrder, config=QUICK, observer=observer)
+
+
+@HERE
+async def test_the_refusal_of_a_step_is_no_reply_that_its_undoing_is_given(
+    database: Database,
+) -> None:
+    """It was handed in as the reply of a step that had worked, and the undoing failed over it."""
+    shop = Shop(database, shelved_order)
+    await shop.clear()
+    shop.refuses = {"o-1"}
+    await shop.order("o-1")
+    await shop.saga_works()
+    await shop.publish()
+    await shop.box.consumers["inventory"].drain()
+    await shop.time_passes()
+    await shop.saga.drain()  # sent twice, so it is undone though it was refused
+
+    await shop.settle()
+
+    assert shop.heard.errors == []
+    assert (await shop.row()).state == "COMPENSATED"
+    (undoing,) = shop.sent("ReleaseInventory")
+    assert json.loads(undoing.data or b"")["order_id"] == "o-1 on any"

@@ -106,12 +106,13 @@ class Carrying:
         return read_event(self.registry, definition.start, held.start)
 
     def _replies(self, definition: Definition, held: Instance) -> dict[str, object]:
+        """Return the good replies of steps: a bad one is no reply that a later message may build on."""
         found = {}
         for place, reply in held.replies:
-            known = definition.steps[place.step].reply(place.part, reply.event_type)
-            if known is not None and place.part is Part.DO:
-                event = read_event(self.registry, known[0], reply)
-                found[definition.steps[place.step].name] = event
+            step = definition.steps[place.step]
+            kind, good = step.reply(place.part, reply.event_type) or (None, False)
+            if kind is not None and good and place.part is Part.DO:
+                found[step.name] = read_event(self.registry, kind, reply)
         return found
 
     def _why(self, definition: Definition, held: Instance) -> Why:

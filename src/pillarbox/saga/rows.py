@@ -49,7 +49,7 @@ class Instance:
 
     @property
     def replies(self) -> Iterable[tuple[Place, MessageEnvelope]]:
-        """The good replies so far."""
+        """The replies so far, good and bad."""
         for place, row in self.steps.items():
             if row.reply is not None:
                 yield place, row.reply
