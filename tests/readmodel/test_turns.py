@@ -79,13 +79,12 @@ async def test_what_stops_a_model_is_not_passed_by_transactions_that_begin_later
             await Checkpoints().begin(session, generation)
     if state == "filling":
         await hold_still(rig)
-    async with asyncio.TaskGroup() as group:
-        async with rig.parts().transactions.begin(None) as first:
-            assert await Checkpoints().goes_on(first, at.name, at.generation, at.state)
-            group.create_task(_awaited(perform(rig)))
-            await until(lambda: _are_waiting(rig, 1), "the act waits for the first transaction")
-            later = group.create_task(goes_on(rig, at))
-            await until(lambda: _are_waiting(rig, 2), "the later one waits behind it", limit=5)
+    async with asyncio.TaskGroup() as group, rig.parts().transactions.begin(None) as first:
+        assert await Checkpoints().goes_on(first, at.name, at.generation, at.state)
+        group.create_task(_awaited(perform(rig)))
+        await until(lambda: _are_waiting(rig, 1), "the act waits for the first transaction")
+        later = group.create_task(goes_on(rig, at))
+        await until(lambda: _are_waiting(rig, 2), "the later one waits behind it", limit=5)
 
     assert later.result() is still_goes_on
 
@@ -95,14 +94,13 @@ async def test_a_transaction_that_has_its_turn_keeps_it_for_its_next_message(rig
     """It would wait for whoever waits for it."""
     async with rig.parts().transactions.begin(None) as session:
         await Checkpoints().begin(session, LIVE)
-    async with asyncio.TaskGroup() as group:
-        async with rig.parts().transactions.begin(None) as first:
-            async with first.begin_nested():
-                assert await Checkpoints().goes_on(first, "accounts", 1, "live")
-            group.create_task(pause(rig))
-            await until(lambda: _are_waiting(rig, 1), "the pause waits for the first transaction")
-            async with first.begin_nested():
-                assert await Checkpoints().goes_on(first, "accounts", 1, "live")
+    async with asyncio.TaskGroup() as group, rig.parts().transactions.begin(None) as first:
+        async with first.begin_nested():
+            assert await Checkpoints().goes_on(first, "accounts", 1, "live")
+        group.create_task(pause(rig))
+        await until(lambda: _are_waiting(rig, 1), "the pause waits for the first transaction")
+        async with first.begin_nested():
+            assert await Checkpoints().goes_on(first, "accounts", 1, "live")
 
     assert not await goes_on(rig, LIVE)
 

@@ -4,8 +4,10 @@ import asyncio
 import logging
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.errors import HistoryIncomplete, HistoryUndecided
+from pillarbox.readmodel.log import Horizon, Log
 from pillarbox.readmodel.rebuild import LogRebuild
 from tests.readmodel.rig import Accounts, Deposited, Rig
 from tests.readmodel.test_holes import deposits, somebody_open
@@ -107,3 +109,29 @@ async def test_a_rebuild_from_a_snapshot_of_an_empty_log_goes_on_with_what_comes
     await rig.runner().drain()
 
     assert await rig.cents() == {"a": 13}
+
+
+@on_postgres
+async def test_a_doubted_number_that_is_committed_between_the_two_looks_is_read(
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was above the newest of the first look and passed for lost in the second."""
+    await deposits(rig, 2)
+    await rig.runner().drain()
+    await cut(rig, 2)
+    runner, first_look = rig.runner(), Log._horizon
+    async with rig.slow_transaction(Deposited("a", 5)) as slow:
+        await runner.drain()
+
+        async def horizon(log: Log, session: AsyncSession) -> Horizon:
+            found = await first_look(log, session)
+            await slow.commit()
+            return found
+
+        monkeypatch.setattr(Log, "_horizon", horizon)
+        await runner.drain()
+        monkeypatch.undo()
+    await runner.drain()
+
+    assert await rig.cents() == {"a": 7}
+    assert "history_incomplete" not in caplog.messages

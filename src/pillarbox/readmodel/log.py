@@ -111,7 +111,8 @@ class Log:
         if horizon.newest <= after.number and not (after.gaps or after.doubts):
             return LogBatch()
         values |= {
-            "newest": horizon.newest,
+            # A doubted number that is committed by now is looked at too: it would pass for lost.
+            "newest": max([horizon.newest, *(doubt.number for doubt in after.doubts)]),
             "types": sorted(self._types),
             "lows": [gap.low for gap in after.gaps],
             "highs": [gap.high for gap in after.gaps],
