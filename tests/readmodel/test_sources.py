@@ -1,11 +1,13 @@
 """A model changes what it follows by a rebuild, and by nothing else."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from pillarbox import Pillarbox
 from pillarbox.errors import InvalidConfig, ReadModelSourceChanged, RebuildFailed
+from pillarbox.readmodel.checkpoint import Checkpoints, Generation, Source
 from pillarbox.readmodel.making import ReadModelRunner
 from pillarbox.readmodel.rebuild import LogRebuild
 from tests.readmodel.bank import QUICK, Bank, has, on_two, running
@@ -148,3 +150,39 @@ async def test_a_rebuild_from_a_subscription_begins_when_the_one_from_the_log_is
     assert await bank.row() == ("ann", 5)
     with pytest.raises(InvalidConfig, match="call rebuild, which goes on"):
         await bank.model.abandon()
+
+
+@on_two
+async def test_a_model_that_begins_from_the_log_in_the_same_moment_is_not_run_from_a_subscription(
+    rig: Rig, bank: Bank, from_log: ReadModelRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both once fed the first generation: whoever came second went on as if it were its own."""
+    await happen(rig, bank)
+    await from_log.drain()
+    find = Checkpoints.find
+
+    async def too_early(*asked: Any, **options: Any) -> Generation | None:
+        monkeypatch.undo()
+        assert await find(*asked, **options) is not None
+        return None
+
+    monkeypatch.setattr(Checkpoints, "find", too_early)
+
+    with pytest.raises(ReadModelSourceChanged, match="the outbox's log and not a subscription"):
+        await bank.model.drain()
+
+    assert await bank.row() == ("ann", 5)
+
+
+@on_two
+@pytest.mark.parametrize(("source", "goes_on"), [("log", False), ("bus", True)])
+async def test_messages_go_into_a_generation_of_a_subscription_alone(
+    rig: Rig, source: Source, goes_on: bool
+) -> None:
+    async with rig.parts().transactions.begin(None) as session:
+        begun = Generation(name="accounts", generation=1, source=source, state="live")
+        await Checkpoints().begin(session, begun)
+
+        found = await Checkpoints().goes_on(session, "accounts", 1, "live")
+
+    assert found is goes_on

@@ -93,13 +93,17 @@ class Checkpoints:
     async def goes_on(
         self, session: AsyncSession, name: str, generation: int, state: State
     ) -> bool:
-        """Tell whether a generation is in a state and may write, and keep it so until the commit."""
+        """Tell whether a generation follows a subscription, is in a state and may write.
+
+        It is kept so until the commit.
+        """
         if _dialect(session) == "postgresql":
             await session.execute(side_by_side(name, self._schema))
         columns = self._table.c
-        query = select(columns.state, columns.paused).where(*self._of(name, generation))
+        query = select(columns.state, columns.source, columns.paused)
+        query = query.where(*self._of(name, generation))
         row = (await session.execute(query.with_for_update(read=True))).one_or_none()
-        if row is None or row.state != state:
+        if row is None or (row.source, row.state) != ("bus", state):
             return False
         # Asked after the lock, which may have waited for whoever wrote the mark.
         return state == "filling" or not (row.paused or await self.stands_still(session, name))

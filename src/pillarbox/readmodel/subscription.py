@@ -186,8 +186,12 @@ class SubscribedRunner:
                 begun = Generation(
                     name=self.model.name, generation=_FIRST, source="bus", state="live"
                 )
-                await self._checkpoints.begin(session, begun)
                 found = begun
+                if not await self._checkpoints.begin(session, begun):
+                    # Somebody else began in the same moment, maybe from the log.
+                    found = await self._checkpoints.find(session, self.model.name)
+            if found is None:
+                raise DatabaseAway(LookupError("the model's row went away"))
             still = await self._checkpoints.stands_still(session, self.model.name)
         if found.source == "bus":
             await self._forgetting.settle(found)
