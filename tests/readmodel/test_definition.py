@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import (
     Column,
     Computed,
+    Dialect,
     FetchedValue,
     Float,
     Integer,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     Numeric,
     String,
     Table,
+    TypeDecorator,
     func,
     literal,
     null,
@@ -303,3 +305,41 @@ def test_what_a_table_does_by_itself_stands_in_the_shadow_table_too() -> None:
     assert str(shadow.c.twice.computed.sqltext) == "n * 2"
     assert isinstance(shadow.c.made.server_default, FetchedValue)
     assert made.defaults == {}  # type: ignore[attr-defined]  # of a class that is made here
+
+
+class Points(TypeDecorator[int]):
+    impl = Integer
+    cache_ok = True
+
+
+class Twice(Points):
+    def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:
+        del dialect
+        return None if value is None else 2 * value
+
+
+def test_a_number_of_a_type_that_is_decorated_begins_with_its_default() -> None:
+    """It once passed for none: a row began with nothing where the table says ten."""
+    plain = type("M", (ReadModel,), {}, name="m", table=number(Points(), server_default="10"))
+    own = type("M", (ReadModel,), {}, name="m", table=number(Twice(), default=20))
+
+    assert plain.defaults == {"n": 10}  # type: ignore[attr-defined]  # of a class that is made here
+    assert own.defaults == {"n": 20}  # type: ignore[attr-defined]  # of a class that is made here
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "problem"),
+    [
+        (Points(), {"server_default": func.random()}, "is no constant"),
+        (Points(), {"server_default": "1.5"}, "does not hold its default 1.5"),
+        (Twice(), {"server_default": "10"}, "what only a database tells"),
+        (NUMBER, {"default": Decimal("1.505")}, "does not hold its default 1.505"),
+        (NUMBER, {"default": 0.125}, "does not hold its default 0.125"),
+        (Integer(), {"default": 1.5}, "does not hold its default 1.5"),
+    ],
+)
+def test_a_default_that_is_not_read_again_as_it_is_written_is_refused(
+    kind: Any, options: Any, problem: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=rf"column 'n', .* {problem}; "):
+        type("M", (ReadModel,), {}, name="m", table=number(kind, **options))

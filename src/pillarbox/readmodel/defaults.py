@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BindParameter,
@@ -16,9 +16,15 @@ from sqlalchemy import (
     Numeric,
     Table,
     TextClause,
+    TypeDecorator,
 )
+from sqlalchemy.types import TypeEngine
 
 from pillarbox.errors import InvalidConfig
+
+_WAYS: Final = (
+    "process_bind_param", "process_result_value", "bind_processor", "result_processor",
+)  # fmt: skip
 
 
 def defaults_of(what: str, table: Table) -> Mapping[str, Any]:
@@ -33,9 +39,11 @@ def defaults_of(what: str, table: Table) -> Mapping[str, Any]:
 
 def _default(what: str, column: Column[Any]) -> Any:
     own, server = column.default, column.server_default
+    is_number = isinstance(_kept_as(column), Integer | Numeric | Float)
     if own is not None and own.is_scalar:
-        return own.arg  # type: ignore[attr-defined]  # what is scalar has it
-    if not isinstance(column.type, Integer | Numeric | Float):
+        value = own.arg  # type: ignore[attr-defined]  # what is scalar has it
+        return _unrounded(what, column, value) if is_number else value
+    if not is_number:
         return None
     if own is not None:
         return None if own.is_sequence else _number(what, column, getattr(own, "arg", None))
@@ -56,7 +64,36 @@ def _number(what: str, column: Column[Any], default: object) -> Any:
         raise _refused(what, column, "whose default is no constant") from None
     if not _holds(column, number):
         raise _refused(what, column, f"whose type does not hold its default {plain}")
-    return column.type.python_type(number)
+    if _converts(column):
+        raise _refused(what, column, "whose type makes of its default what only a database tells")
+    return _kept_as(column).python_type(number)
+
+
+def _unrounded(what: str, column: Column[Any], value: Any) -> Any:
+    """Return a value that is written with a new row, if it is read again as it is."""
+    if isinstance(value, int | float | Decimal) and not _converts(column):
+        number = Decimal(value) if isinstance(value, int) else Decimal(str(value))
+        if not _holds(column, number):
+            raise _refused(what, column, f"whose type does not hold its default {value}")
+    return value
+
+
+def _kept_as(column: Column[Any]) -> TypeEngine[Any]:
+    """Return the type as the database has it."""
+    kind = column.type
+    while isinstance(kind, TypeDecorator):
+        kind = kind.impl_instance
+    return kind
+
+
+def _converts(column: Column[Any]) -> bool:
+    """Tell whether a type makes something else of what the database keeps."""
+    kind = column.type
+    while isinstance(kind, TypeDecorator):
+        if any(getattr(type(kind), name) is not getattr(TypeDecorator, name) for name in _WAYS):
+            return True
+        kind = kind.impl_instance
+    return False
 
 
 def _words(default: object) -> str:
@@ -71,7 +108,8 @@ def _words(default: object) -> str:
 
 def _holds(column: Column[Any], number: Decimal) -> bool:
     """Tell whether a column keeps a number as it is; the database rounds what has too many places."""
-    scale = 0 if isinstance(column.type, Integer) else getattr(column.type, "scale", None)
+    kind = _kept_as(column)
+    scale = 0 if isinstance(kind, Integer) else getattr(kind, "scale", None)
     if scale is None:
         return True
     return number.is_finite() and (Fraction(number) * 10**scale).denominator == 1
