@@ -181,7 +181,7 @@ def _checked_table(cls: type, table: Any) -> Table:
 
 
 def _id_column(cls: type[ReadModel]) -> str:
-    key = [column.name for column in cls.table.primary_key]
+    key = [column.key for column in cls.table.primary_key]
     if len(key) != 2 or key[0] != TENANT_COLUMN:  # noqa: PLR2004 - tenant and id
         raise InvalidConfig(
             f"{cls.__name__}.table",
@@ -200,7 +200,7 @@ def _shadow_of(table: Table) -> Table:
     # A copy by way of other metadata: what is attached to a table cannot be attached twice.
     copied = table.to_metadata(MetaData(), name=name)
     columns = [_free(column) for column in copied.columns]
-    key = PrimaryKeyConstraint(*(column.name for column in copied.primary_key))
+    key = PrimaryKeyConstraint(*(column.key for column in copied.primary_key))
     return Table(name, table.metadata, *columns, key, schema=table.schema)
 
 

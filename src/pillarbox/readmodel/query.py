@@ -100,10 +100,11 @@ class ReadDAO:
 
     def _select(self) -> Select[Any]:
         table = self._model.table
-        return select(table).where(table.c[TENANT_COLUMN] == self._tenant_id)
+        columns = (column.label(column.key) for column in table.columns)
+        return select(*columns).where(table.c[TENANT_COLUMN] == self._tenant_id)
 
     def _columns(self) -> Mapping[str, Column[Any]]:
-        return {column.name: column for column in self._model.table.columns}
+        return {column.key: column for column in self._model.table.columns}
 
 
 async def reached(

@@ -264,7 +264,7 @@ class _Way:
 
 async def replace_rows(session: AsyncSession, live: Table, shadow: Table) -> None:
     """Replace all rows of a table by those of another; readers see the old ones until the commit."""
-    names = [column.name for column in live.columns if column.computed is None]
+    names = [column.key for column in live.columns if column.computed is None]
     await session.execute(delete(live))
     await session.execute(
         insert(live).from_select(names, select(*(shadow.c[name] for name in names)))
