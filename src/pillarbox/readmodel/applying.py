@@ -1,6 +1,6 @@
 """A batch of the log in one transaction: read, applied, and the position moved with it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -150,3 +150,35 @@ def _at_its_own_risk(connection: AsyncConnection) -> Iterator[None]:
         if is_away_under(connection, error):
             raise DatabaseAway(error) from error
         raise _OwnFault from error
+
+
+Apply = Callable[
+    [AsyncSession, Generation, Applier, Sequence[Entry]], Awaitable[tuple[int, Touched]]
+]
+"""Apply the events of a batch; count them, and say which rows were written."""
+
+
+async def together(
+    session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
+) -> tuple[int, Touched]:
+    """Apply a batch as a whole."""
+    del at
+    return await applier.apply(session, entries)
+
+
+async def one_by_one(
+    session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
+) -> tuple[int, Touched]:
+    """Apply events each by itself, so that whatever fails has a name; raise `FailedEntry`."""
+    del at
+    count, touched = 0, set[tuple[str, str]]()
+    for entry in entries:
+        try:
+            events, written = await applier.apply(session, [entry])
+        except FailedEntry:
+            raise
+        except Exception as error:
+            refuse_away(error)
+            raise FailedEntry(entry) from error
+        count, touched = count + events, touched | written
+    return count, touched

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Table, delete, insert, select
+from sqlalchemy import Select, delete, insert, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from pillarbox.errors import (
@@ -17,7 +18,7 @@ from pillarbox.errors import (
     ReadModelUnknown,
     RebuildFailed,
 )
-from pillarbox.readmodel.applying import Batch, FailedEntry
+from pillarbox.readmodel.applying import Batch, FailedEntry, one_by_one, refuse_away
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.definition import ReadModel
 from pillarbox.readmodel.history import FIRST
@@ -25,6 +26,7 @@ from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.position import Position
 from pillarbox.readmodel.progress import Pace, Phase, Progress, Reporter, unheard
 from pillarbox.readmodel.runner import LogFollower
+from pillarbox.words import storable, words_of
 
 log = logging.getLogger("pillarbox.readmodel")
 
@@ -150,7 +152,7 @@ class LogRebuild:
             while (await self._step(session, new)).more:
                 new = await self._again(session)
             new = await self._again(session)
-            await replace_rows(session, self._model.table, self._model.shadow)
+            await replace_rows(session, self._model)
             await self._checkpoints.switch(session, live, new)
         await self._follower.forgetting.forget_everything()
         log.info("rebuild_switched", extra={"model": name, "generation": new.generation})
@@ -208,11 +210,19 @@ class LogRebuild:
         return found
 
     async def _step(self, session: AsyncSession, at: Generation) -> Batch:
+        """Apply one batch; where its write fails, find the event that did it."""
         try:
-            return await self._follower.step(session, at)
+            try:
+                async with session.begin_nested():
+                    return await self._follower.step(session, at)
+            except FailedEntry:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a write may raise
+                refuse_away(error)
+                return await self._follower.step(session, at, one_by_one)
         except FailedEntry as failed:
             entry, cause = failed.entry, failed.__cause__
-            reason = f"{type(cause).__name__}: {cause}"
+            reason = f"{type(cause).__name__}: {storable(words_of(cause))}"
             raise RebuildFailed(at.name, entry.event_id, entry.seq, reason) from cause
 
     async def _fill_from(self, session: AsyncSession, snapshot: Select[*tuple[Any, ...]]) -> None:
@@ -262,13 +272,19 @@ class _Way:
         )
 
 
-async def replace_rows(session: AsyncSession, live: Table, shadow: Table) -> None:
-    """Replace all rows of a table by those of another; readers see the old ones until the commit."""
+async def replace_rows(session: AsyncSession, model: ReadModel) -> None:
+    """Replace all rows of a model by the shadow's; readers see the old ones until the commit."""
+    live, shadow = model.table, model.shadow
     names = [column.key for column in live.columns if column.computed is None]
+    rows = select(*(shadow.c[name] for name in names))
     await session.execute(delete(live))
-    await session.execute(
-        insert(live).from_select(names, select(*(shadow.c[name] for name in names)))
-    )
+    try:
+        await session.execute(insert(live).from_select(names, rows))
+    except DBAPIError as error:
+        refuse_away(error)
+        # The live table may have constraints that the shadow has not.
+        reason = f"its rows are not taken by {live.name}: {storable(words_of(error))}"
+        raise RebuildFailed(model.name, None, None, reason) from error
 
 
 def _checked_snapshot(

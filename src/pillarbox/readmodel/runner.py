@@ -17,11 +17,13 @@ from pillarbox.outbox.wakeup import Wakeup, wakeup_of
 from pillarbox.readmodel.applying import (
     NOTHING,
     Applier,
+    Apply,
     Batch,
     EventGone,
     FailedEntry,
     Touched,
     refuse_away,
+    together,
 )
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
 from pillarbox.readmodel.definition import ReadModel
@@ -76,8 +78,8 @@ class LogFollower:
             self.parts.observer.applied(batch.events, took)
         return batch
 
-    async def step(self, session: AsyncSession, at: Generation, *, careful: bool = False) -> Batch:
-        """Apply one batch to a generation that this transaction has locked."""
+    async def step(self, session: AsyncSession, at: Generation, apply: Apply = together) -> Batch:
+        """Apply one batch to a generation that this transaction has locked: together, or in a way."""
         most = self.parts.config.batch_size
         found = await self.log.read(session, at.position, most)
         seqs = [entry.seq for entry in found.entries]
@@ -89,7 +91,6 @@ class LogFollower:
         waiting = await self.held.of(session, at)
         entries = [entry for entry in found.entries if not _waits(entry, waiting)]
         applier = Applier(self.model, self.parts, at)
-        apply = self._carefully if careful else _together
         events, touched = await apply(session, at, applier, entries)
         if position != at.position:
             listed = self.forgetting.listed(at, position, events, touched)
@@ -217,7 +218,7 @@ class LogFollower:
             self.forgetting.notice(at)
             if at.paused:
                 return NOTHING
-            return await self.step(session, at, careful=careful)
+            return await self.step(session, at, self._carefully if careful else together)
 
     async def _carefully(
         self, session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
@@ -355,13 +356,6 @@ class LogRunner:
 
 def _tell(hole: HistoryIncomplete) -> None:
     log.error("history_incomplete", extra={"model": hole.model, "found": hole.found})
-
-
-async def _together(
-    session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
-) -> tuple[int, Touched]:
-    del at
-    return await applier.apply(session, entries)
 
 
 def _waits(entry: Entry, waiting: Mapping[tuple[str, str], HeldKey]) -> bool:

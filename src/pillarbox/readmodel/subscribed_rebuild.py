@@ -98,7 +98,7 @@ class SubscribedRebuild:
                 raise ReadModelUnknown(name)
             if not await self._checkpoints.stands_still(session, name):
                 return False
-            await replace_rows(session, self._model.table, self._model.shadow)
+            await replace_rows(session, self._model)
             await session.execute(delete(self._model.shadow))
             await self._checkpoints.switch(session, live, new)
             await self._checkpoints.tidy(session, name)
