@@ -121,6 +121,17 @@ def test_importing_pillarbox_starts_no_server_code() -> None:
     assert ran.stdout == "[]\n"
 
 
+def test_no_engine_of_a_process_gets_a_listener_by_an_import() -> None:
+    """One on all engines has every statement look for listeners, and ours leave the shorter way."""
+    script = (
+        "import pillarbox, pillarbox.cli.main, pillarbox.uow.joining, pillarbox.consumer.loop; "
+        "from sqlalchemy import Engine; print(Engine._has_events)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "False\n"
+
+
 def test_the_runtime_dependencies_are_these_five() -> None:
     declared = {distribution(line) for line in PYPROJECT["project"]["dependencies"]}
     installed = {

@@ -305,9 +305,10 @@ async def test_a_select_that_fails_costs_only_its_unit_of_work(
     assert await database.order_ids() == ["o-1", OWNERS]
 
 
-async def test_of_a_reader_whose_statements_were_answered_the_database_is_asked_nothing(
+async def test_what_a_driver_knows_of_a_readers_transaction_is_not_asked(
     database: Database, owner: Owner
 ) -> None:
+    """asyncpg does not tell whether a statement has failed whose error somebody has caught."""
     seen: list[str] = []
 
     def note(_1: object, _2: object, statement: str, *_3: object) -> None:
@@ -320,7 +321,7 @@ async def test_of_a_reader_whose_statements_were_answered_the_database_is_asked_
             await reader.session.scalars(select(Order.id))
         event.remove(engine, "before_cursor_execute", note)
 
-    assert len(seen) == 1
+    assert len(seen) == (2 if database.engine.dialect.driver == "asyncpg" else 1)
 
 
 async def test_what_a_reader_has_added_and_not_flushed_is_not_written(

@@ -4,9 +4,9 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import delete, insert, text
+from sqlalchemy import delete, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from pillarbox.clock import Clock
@@ -21,6 +21,7 @@ from pillarbox.consumer.transactions import Transactions
 from pillarbox.consumer.verdict import Applied, Dropped, End, Repeated, SetAside
 from pillarbox.event.ids import IdMaker
 from pillarbox.schema.tables import inbox, inbox_task
+from pillarbox.uow.standing import ANYTHING, is_known_to_stand
 
 Ends = dict[InHand, End]
 
@@ -28,8 +29,6 @@ CLAIMED: Final = (Applied, Dropped)
 """What leaves a claim in the inbox."""
 FINISHED: Final = (*CLAIMED, Repeated, SetAside)
 """What lets the next message of its line go on."""
-_ANYTHING: Final = text("SELECT 1")
-_IN_TRANSACTION: Final = 2  # libpq's PQTRANS_INTRANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +76,8 @@ class Batch:
         PostgreSQL answers the COMMIT of an aborted transaction with a rollback and no error: all
         messages of the batch would be acknowledged without an effect.
         """
-        if self.connection.dialect.name != "postgresql":
-            return
-        driver = (await self.connection.get_raw_connection()).driver_connection
-        if not _is_known_to_stand(driver):
-            await self.connection.execute(_ANYTHING)
+        if not await self.connection.run_sync(is_known_to_stand):
+            await self.connection.execute(ANYTHING)
 
     async def close(self) -> None:
         """Write what belongs to the outcome: claims given back, tasks, stands, attempts."""
@@ -127,12 +123,6 @@ class Batch:
                 stands[author] = stand
         if stands:
             await self.books.stands.write(self.session, self.claimed[0].tenant_id, stands)
-
-
-def _is_known_to_stand(driver: Any) -> bool:
-    """Say of a transaction that the server's last answer, which libpq keeps, shows it is not aborted."""
-    pgconn = getattr(driver, "pgconn", None)
-    return pgconn is not None and pgconn.transaction_status == _IN_TRANSACTION
 
 
 async def store_tasks(

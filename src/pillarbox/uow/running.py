@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, event, text
-from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import DBAPIError, PendingRollbackError
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
@@ -18,10 +17,10 @@ from pillarbox.outbox.capture import POSTPONE, TENANT, capture_of
 from pillarbox.outbox.postponed import PostponedEvent
 from pillarbox.uow.owner import Owner, engine_of, is_same_database
 from pillarbox.uow.reading import only_reads
+from pillarbox.uow.standing import stands
 
 JOINED: Final = "pillarbox.joined"
 OWNS: Final = "pillarbox.owns"
-_FAILED: Final = "pillarbox.failed"
 _ENDED: Final = "the transaction that this session joined has ended; make a new session"
 
 
@@ -228,7 +227,7 @@ class Joined:
         False if a statement has aborted the transaction: then only a rollback lets it go on.
         """
         connection = self.running.owner.connection()
-        if not _stands(connection):
+        if not stands(connection):
             return False
         savepoint = None if self.is_whole else connection.get_nested_transaction()
         if savepoint is not None:
@@ -252,26 +251,6 @@ def _bind(joined: Joined, session: Session, *args: Any, **options: Any) -> Engin
     running = joined.running.owner.engine
     is_ours = running is not None and is_same_database(own.engine, running)
     return joined.connection() if is_ours else own
-
-
-def _stands(connection: Connection) -> bool:
-    """Say whether a transaction can go on; the database is asked only after something has failed."""
-    if connection.invalidated:
-        return False
-    if not connection.info.pop(_FAILED, False):
-        return True
-    try:
-        connection.execute(text("SELECT 1"))
-    except (DBAPIError, PendingRollbackError):
-        return False
-    return True
-
-
-@event.listens_for(Engine, "handle_error")
-def _note_failure(context: ExceptionContext) -> None:
-    connection = context.connection
-    if connection is not None and not (connection.closed or connection.invalidated):
-        connection.info[_FAILED] = True
 
 
 async def let_go(session: AsyncSession) -> bool:
