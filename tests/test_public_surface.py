@@ -125,11 +125,11 @@ def test_no_engine_of_a_process_gets_a_listener_by_an_import() -> None:
     """One on all engines has every statement look for listeners, and ours leave the shorter way."""
     script = (
         "import pillarbox, pillarbox.cli.main, pillarbox.uow.joining, pillarbox.consumer.loop; "
-        "from sqlalchemy import Engine; print(Engine._has_events)"
+        "from sqlalchemy import Dialect, Engine; print(Engine._has_events, Dialect._has_events)"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
-    assert ran.stdout == "False\n"
+    assert ran.stdout == "False False\n"
 
 
 def test_the_runtime_dependencies_are_these_five() -> None:
