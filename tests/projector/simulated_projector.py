@@ -166,7 +166,7 @@ class Simulation:
 
     def spill(self) -> None:
         if self.work.topics:
-            self.work.spill()
+            self.work.spill(self.work.topics)
 
     # Claims
 
@@ -239,7 +239,7 @@ class Simulation:
                 del self.claims[claim_id]
 
     def tell(self, settlement: Settlement, result: Settled) -> None:
-        again = self.work.settled(settlement, result)
+        again, _ = self.work.settled(settlement, result)
         for left in self.claims.values():
             left -= {seq for seq in left if seq not in self.work.hand}
         for event in again:

@@ -91,3 +91,23 @@ def test_an_event_grows_older_in_hand() -> None:
     hand.take(FIRST, [one], {0: 1}, 11.0)
 
     assert hand.age(one, 15.0) == 7.0
+
+
+def test_a_claim_of_which_little_is_left_keeps_nothing_else() -> None:
+    """All its events stayed in memory as long as one of them did: for hours, if its topic was away."""
+    hand = Hand()
+    events = [event(number, data=b"x" * 1_000) for number in range(1, 101)]
+    hand.take(FIRST, events, {0: 1}, 0.0)
+    *gone, kept = events
+    settlement = Settlement(sent=gone)
+
+    hand.settling(settlement)
+    hand.settled(settlement)
+
+    assert hand.size == 1_000
+    assert hand.active() == [FIRST]
+    assert [claim.events for claim in hand._claims.values()] == [[kept]]
+    last = Settlement(sent=[kept])
+    hand.settling(last)
+    hand.settled(last)
+    assert (hand.size, last.ended) == (0, [FIRST])

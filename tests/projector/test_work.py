@@ -6,7 +6,7 @@ import pytest
 
 from pillarbox.bus.outcome import ACCEPTED, PublishOutcome, Refused, Unavailable
 from pillarbox.projector.ready import Batch
-from pillarbox.projector.store import KILLER, Settled, Suspects
+from pillarbox.projector.store import KILLER, Settled, Settlement, Suspects
 from pillarbox.projector.work import TRY
 from tests.projector.events import (
     LOST,
@@ -116,7 +116,7 @@ def test_what_waits_for_a_topic_is_set_aside_when_there_is_no_room() -> None:
     claim(hand, event(1), event(2))
     publish(hand, MISSING)
 
-    hand.spill()
+    hand.spill(hand.topics)
 
     settlement = settle(hand)
     assert numbers(settlement.waiting) == [1]
@@ -271,7 +271,7 @@ def test_nothing_passes_a_blocked_event_that_is_read_again() -> None:
     claim(hand, event(1, blocked=True))
     hand.asking(0.0)
     settlement, _ = hand.take_settlement()
-    again = hand.settled(settlement, Settled(again=(event(1),)))
+    again, _ = hand.settled(settlement, Settled(again=(event(1),)))
 
     hand.claimed(UUID(int=2), [event(2)], {0: 1}, 0.0)
 
@@ -297,7 +297,9 @@ def test_what_failed_is_read_again_because_it_may_have_come_back_meanwhile() -> 
     publish(hand, TOO_LARGE)
     settlement, _ = hand.take_settlement()
 
-    assert numbers(hand.settled(settlement, Settled())) == [1]
+    again, _ = hand.settled(settlement, Settled())
+
+    assert numbers(again) == [1]
 
 
 def test_a_late_answer_about_a_lost_lease_spares_what_was_claimed_anew() -> None:
@@ -311,6 +313,18 @@ def test_a_late_answer_about_a_lost_lease_spares_what_was_claimed_anew() -> None
     hand.settled(settlement, Settled(lost=frozenset({0})))
 
     assert send(hand) == [1, 2]
+
+
+def test_what_is_dropped_with_a_lease_that_a_settlement_finds_lost_is_counted() -> None:
+    hand = work()
+    claim(hand, *(event(number, f"k{number}") for number in range(10)))
+    hand.next_batch(0.0)
+    settlement = Settlement(sent=[event(0, "k0")])
+    epochs = hand.hand.settling(settlement)
+
+    _, dropped = hand.settled(settlement, Settled(lost=frozenset(epochs)))
+
+    assert dropped == 9
 
 
 def test_what_was_claimed_under_a_lease_that_is_lost_is_not_sent() -> None:

@@ -5,6 +5,8 @@ from typing import Final
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
+# A pause of this length says that a destination has failed again and again, for some seconds.
+LONG_PAUSE: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -23,6 +25,11 @@ class Breaker:
     def closed(self) -> bool:
         """Whether messages flow freely."""
         return self.pause == 0.0
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the destination has been away for some seconds, and may be for hours."""
+        return self.pause >= LONG_PAUSE
 
     def lets_through(self, now: float) -> bool:
         """Tell whether a message may be sent now; the first after a pause is the try."""
@@ -56,6 +63,10 @@ class TopicBreakers(dict[str, Breaker]):
     def failed(self, topic: str, now: float) -> None:
         """Note that a topic failed."""
         self.setdefault(topic, Breaker()).failed(now)
+
+    def lasting(self) -> set[str]:
+        """Name the topics that are not to be had for longer."""
+        return {topic for topic, breaker in self.items() if breaker.is_lasting}
 
     def not_tried(self, topic: str) -> None:
         """Let another message be the try of a topic: the one that was chosen is not sent."""

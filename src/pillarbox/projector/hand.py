@@ -9,11 +9,12 @@ from pillarbox.projector.store import OutboxEvent, Settlement
 
 @dataclass(slots=True)
 class _Claim:
-    """An open claim, and how many of its events are not settled."""
+    """An open claim, and those of its events that may still be in hand."""
 
     claim_id: UUID
     events: Sequence[OutboxEvent]
     left: int
+    """How many of them are in no settlement."""
     size: int
     asked_at: float
     taken_at: float
@@ -25,7 +26,7 @@ class Hand:
 
     seqs: set[int] = field(default_factory=set)
     size: int = 0
-    """The bytes of the payloads of all claims that are not settled to the last."""
+    """The bytes of the payloads that are in hand, and of some that are settled already."""
     _claims: dict[int, _Claim] = field(default_factory=dict)
     _settling: set[int] = field(default_factory=set)
     _epochs: dict[int, int] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Hand:
         now: float,
     ) -> None:
         """Take a claim's events in hand."""
-        size = sum(len(event.envelope.data or b"") for event in events)
+        size = _size_of(events)
         claim = _Claim(claim_id, events, len(events), size, self._asked_at, now)
         self.size += size
         seqs = [event.seq for event in events]
@@ -114,12 +115,16 @@ class Hand:
         """Let go of what is written; a claim on its way may have read it as it was before."""
         leaving = list(settlement.leaving())
         self._left_lately.update([event.seq for event in leaving if event.shard not in lost])
-        settling, claims = self._settling, self._claims
+        settling, claims, begun = self._settling, self._claims, dict[int, _Claim]()
         for event in leaving:
             # Dropped meanwhile, it may be in hand again under another claim.
             if event.seq in settling:
                 settling.remove(event.seq)
-                del claims[event.seq]
+                claim = claims.pop(event.seq)
+                if claim.left:
+                    begun[id(claim)] = claim
+        for claim in begun.values():
+            self._shrink(claim)
         if lost:
             gone = {event.seq for event in leaving if event.shard in lost}
             self.seqs -= gone - claims.keys() - self._left_lately
@@ -144,6 +149,19 @@ class Hand:
         for claim in {id(claim): claim for claim in self._claims.values()}.values():
             yield from (event for event in claim.events if self._claims.get(event.seq) is claim)
 
+    def _shrink(self, claim: _Claim) -> None:
+        """Let a claim forget what is settled of it, when that is most: the rest may stay for long."""
+        if claim.left * 2 > len(claim.events):
+            return
+        claim.events = [event for event in claim.events if self._claims.get(event.seq) is claim]
+        self.size -= claim.size
+        claim.size = _size_of(claim.events)
+        self.size += claim.size
+
     def _end(self, claim: _Claim, ended: list[UUID]) -> None:
         self.size -= claim.size
         ended.append(claim.claim_id)
+
+
+def _size_of(events: Sequence[OutboxEvent]) -> int:
+    return sum(len(event.envelope.data or b"") for event in events)

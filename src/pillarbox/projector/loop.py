@@ -222,7 +222,7 @@ class Loop:
             return self._work.room(most + self._config.batch_size, now)
         limit = self._work.room(most, now, SMALL_STEPS if self._mixture.mixed(now) else 1)
         if not limit and self._work.topics:
-            self._work.spill()
+            self._work.spill(self._work.topics)
             self._signals.outcomes.set()
         return limit
 

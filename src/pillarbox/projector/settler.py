@@ -68,13 +68,13 @@ class Settler:
         self.observer.settling(len(settlement.sent))
         began = self.now()
         result = await self._written(settlement, epochs)
-        held = settlement
+        held = settlement.without(result.lost) if result.lost else settlement
+        events, dropped = self.work.settled(settlement, result)
         if result.lost:
-            held = settlement.without(result.lost)
             lost = sum(1 for _ in settlement.leaving()) - sum(1 for _ in held.leaving())
-            self.observer.fenced(lost)
+            self.observer.fenced(lost + dropped)
             self.signals.renew.set()
-        again = self._read_again(self.work.settled(settlement, result), settlement)
+        again = self._read_again(events, settlement)
         self.settled_events += len(held.sent)
         self.observer.settled(
             sent=len(held.sent),

@@ -6,7 +6,7 @@ write. Times are the loop's, in seconds.
 
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, assert_never
@@ -262,6 +262,9 @@ class Work:
             if self._flying.get(event.seq) is event:
                 del self._flying[event.seq]
                 self._answer(event, outcome, now, silent=silent)
+        if lasting := self.topics.lasting():
+            # In hand they would keep their shards, their claims and a stop waiting.
+            self.spill(lasting)
         return self._settlement.sent[before:]
 
     def _all_sent(self, events: Iterable[OutboxEvent]) -> None:
@@ -334,10 +337,10 @@ class Work:
         self._alone.difference_update(event.seq for event in behind)
         self._stops.add(event.lane, event.seq)
 
-    def spill(self) -> None:
+    def spill(self, topics: Container[str]) -> None:
         """Set aside what rests for topics that cannot be had, so that others find room."""
         for lane in list(self._lanes.resting):
-            if self._lanes.head(lane).topic in self.topics:
+            if self._lanes.head(lane).topic in topics:
                 head, *behind = self._lanes.stop(lane)
                 self._wait_for_topic(head, behind)
 
@@ -363,17 +366,22 @@ class Work:
         self._stops.writing()
         return settlement, self.hand.settling(settlement)
 
-    def settled(self, settlement: Settlement, result: Settled) -> tuple[OutboxEvent, ...]:
-        """Let go of what is written; return the events that must be read again."""
+    def settled(
+        self, settlement: Settlement, result: Settled
+    ) -> tuple[tuple[OutboxEvent, ...], int]:
+        """Let go of what is written; return the events that must be read again.
+
+        Also tell how many others were dropped, since their lease is lost.
+        """
         self.hand.settled(settlement, result.lost)
         self._stops.written(self._asked)
         self._stops.digested(self._digested)
         for event in settlement.counted:
             self._counted(event)
-        if lost := self.hand.fenced(result.lost):
-            self.drop(lost)
+        lost = self.hand.fenced(result.lost)
+        dropped = self.drop(lost) if lost else 0
         # What failed may have come back before this answer, and was passed over as being in hand.
-        return (*result.again, *(event for event, _ in settlement.failed))
+        return (*result.again, *(event for event, _ in settlement.failed)), dropped
 
     def _counted(self, event: OutboxEvent) -> None:
         """Send a suspect whose attempt is counted now, or give it up."""
