@@ -18,7 +18,6 @@ from pillarbox.errors import ReadModelSourceChanged
 from pillarbox.readmodel.cache import Found, RowName
 from pillarbox.readmodel.checkpoint import EVERYTHING, Checkpoints
 from pillarbox.readmodel.parts import Parts
-from pillarbox.readmodel.query import decoded, encoded
 from pillarbox.readmodel.rebuild import LogRebuild
 from pillarbox.readmodel.redis_cache import RedisRowCache
 from pillarbox.readmodel.runner import LogFollower, LogRunner
@@ -361,17 +360,3 @@ async def test_rows_of_a_commit_whose_answer_was_lost_are_forgotten_by_the_next_
 def dead_cache() -> RedisRowCache:
     """Return the cache as a process sees it that dies before it can say a word to it."""
     return RedisRowCache("redis://127.0.0.1:1", prefix="nobody")
-
-
-def test_a_row_is_read_back_with_the_types_of_its_columns() -> None:
-    row = {
-        "tenant_id": "t",
-        "account_id": "a",
-        "owner": None,
-        "status": "OPEN",
-        "deposits": 1,
-        "cents": 2,
-    }
-    columns = {column.name: column for column in Accounts.table.columns}
-
-    assert decoded(encoded(row), columns) == row

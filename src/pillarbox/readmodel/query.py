@@ -1,12 +1,9 @@
 """The query side: read rows of a model, and wait until it has reached an event."""
 
 import asyncio
-import base64
-import json
 import time
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -17,6 +14,7 @@ from pillarbox.errors import InvalidRequest, ReadModelBehind, ReadModelUnknown
 from pillarbox.outbox.capture import SETTINGS
 from pillarbox.outbox.settings import CaptureSettings
 from pillarbox.readmodel.cache import RowCache
+from pillarbox.readmodel.cached_row import Row, decoded, encoded
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation
 from pillarbox.readmodel.definition import TENANT_COLUMN, ReadModel
 from pillarbox.readmodel.subscription import subscriber
@@ -25,7 +23,6 @@ from pillarbox.tenancy import DEFAULT_TENANT, Tenancy
 
 Query = TypeVar("Query", contravariant=True)  # noqa: PLC0105 - a word of the domain
 Answer = TypeVar("Answer", covariant=True)  # noqa: PLC0105 - a word of the domain
-Row = Mapping[str, Any]
 
 _PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.1
@@ -47,7 +44,8 @@ class ReadDAO:
         plan = await plans.get("plan-1")
 
     Without `tenant_id` the tenant is that of the context; where tenancy is required, which sessions of
-    an application know, there must be one. With a `cache`, `get` answers from it, and fills it.
+    an application know, there must be one. With a `cache`, `get` answers from it, and fills it with
+    rows that it can give back as they are.
     """
 
     def __init__(
@@ -72,8 +70,9 @@ class ReadDAO:
         if found.content is not None:
             return decoded(found.content, self._columns())
         row = await self._read(row_id)
-        if row is not None:
-            await self._cache.put(self._model.name, place, encoded(row), found.token)
+        content = None if row is None else encoded(row, self._columns())
+        if content is not None:
+            await self._cache.put(self._model.name, place, content, found.token)
         return row
 
     async def find(self, *, limit: int = 100, after: object = None, **equal: Any) -> Sequence[Row]:
@@ -191,39 +190,3 @@ async def _is_held(
         table.c.seq <= row.seq,
     )
     return (await session.execute(query)).one_or_none() is not None
-
-
-def encoded(row: Row) -> bytes:
-    """Write a row as JSON; `decoded` reads it back with the types of its columns."""
-    return json.dumps(row, default=_as_text, separators=(",", ":")).encode()
-
-
-def decoded(content: bytes, columns: Mapping[str, Column[Any]]) -> Row:
-    """Read a row that `encoded` has written."""
-    return {
-        name: value if value is None else _typed(value, columns[name])
-        for name, value in json.loads(content).items()
-    }
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value)
-
-
-def _typed(value: Any, column: Column[Any]) -> Any:
-    try:
-        kind = column.type.python_type
-    except NotImplementedError:
-        return value
-    readers: dict[type, Any] = {
-        datetime: datetime.fromisoformat,
-        date: date.fromisoformat,
-        Decimal: Decimal,
-        UUID: UUID,
-        bytes: base64.b64decode,
-    }
-    return readers[kind](value) if kind in readers else value
