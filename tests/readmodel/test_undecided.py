@@ -6,6 +6,7 @@ import logging
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from pillarbox import SqlAlchemyOutbox
 from pillarbox.errors import HistoryIncomplete, HistoryUndecided
 from pillarbox.readmodel.log import Horizon, Log
 from pillarbox.readmodel.rebuild import LogRebuild
@@ -135,3 +136,33 @@ async def test_a_doubted_number_that_is_committed_between_the_two_looks_is_read(
 
     assert await rig.cents() == {"a": 7}
     assert "history_incomplete" not in caplog.messages
+
+
+@on_postgres
+@pytest.mark.parametrize("way", ["begins", "is built again"])
+async def test_who_begins_while_a_log_is_being_begun_takes_nothing_for_missing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The oldest row was that of somebody who had begun after the look at who runs."""
+    first_look = Log._horizon
+    async with asyncio.timeout(30), rig.database.sessions() as slow:
+
+        async def horizon(log: Log, session: AsyncSession) -> Horizon:
+            found = await first_look(log, session)
+            monkeypatch.undo()
+            await rig.add(slow, Deposited("slow", 5))
+            await SqlAlchemyOutbox(slow).flush()
+            await rig.record(Deposited("a", 1))
+            return found
+
+        monkeypatch.setattr(Log, "_horizon", horizon)
+        if way == "begins":
+            await rig.runner().drain()
+        else:
+            await LogRebuild(Accounts(), rig.parts()).begin()
+        await slow.commit()
+    if way == "is built again":
+        await LogRebuild(Accounts(), rig.parts()).run()
+    await rig.runner().drain()
+
+    assert await rig.cents() == {"a": 1, "slow": 5}

@@ -2,29 +2,20 @@
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import (
     BindParameter,
     Column,
     Computed,
-    Float,
     Identity,
-    Integer,
     Null,
-    Numeric,
     Table,
     TextClause,
-    TypeDecorator,
 )
-from sqlalchemy.types import TypeEngine
 
 from pillarbox.errors import InvalidConfig
-
-_WAYS: Final = (
-    "process_bind_param", "process_result_value", "bind_processor", "result_processor",
-)  # fmt: skip
+from pillarbox.readmodel.numbers import converts, fits, is_number, kept_as, places_of
 
 
 def defaults_of(what: str, table: Table) -> Mapping[str, Any]:
@@ -39,11 +30,10 @@ def defaults_of(what: str, table: Table) -> Mapping[str, Any]:
 
 def _default(what: str, column: Column[Any]) -> Any:
     own, server = column.default, column.server_default
-    is_number = isinstance(_kept_as(column), Integer | Numeric | Float)
     if own is not None and own.is_scalar:
         value = own.arg  # type: ignore[attr-defined]  # what is scalar has it
-        return _unrounded(what, column, value) if is_number else value
-    if not is_number:
+        return _unrounded(what, column, value) if is_number(column) else value
+    if not is_number(column):
         return None
     if own is not None:
         return None if own.is_sequence else _number(what, column, getattr(own, "arg", None))
@@ -62,38 +52,19 @@ def _number(what: str, column: Column[Any], default: object) -> Any:
         number = Decimal(plain)
     except InvalidOperation:
         raise _refused(what, column, "whose default is no constant") from None
-    if not _holds(column, number):
+    if not fits(number, places_of(column)):
         raise _refused(what, column, f"whose type does not hold its default {plain}")
-    if _converts(column):
+    if converts(column):
         raise _refused(what, column, "whose type makes of its default what only a database tells")
-    return _kept_as(column).python_type(number)
+    return kept_as(column).python_type(number)
 
 
 def _unrounded(what: str, column: Column[Any], value: Any) -> Any:
     """Return a value that is written with a new row, if it is read again as it is."""
-    if isinstance(value, int | float | Decimal) and not _converts(column):
-        number = Decimal(value) if isinstance(value, int) else Decimal(str(value))
-        if not _holds(column, number):
-            raise _refused(what, column, f"whose type does not hold its default {value}")
+    is_plain = isinstance(value, int | float | Decimal) and not converts(column)
+    if is_plain and not fits(value, places_of(column)):
+        raise _refused(what, column, f"whose type does not hold its default {value}")
     return value
-
-
-def _kept_as(column: Column[Any]) -> TypeEngine[Any]:
-    """Return the type as the database has it."""
-    kind = column.type
-    while isinstance(kind, TypeDecorator):
-        kind = kind.impl_instance
-    return kind
-
-
-def _converts(column: Column[Any]) -> bool:
-    """Tell whether a type makes something else of what the database keeps."""
-    kind = column.type
-    while isinstance(kind, TypeDecorator):
-        if any(getattr(type(kind), name) is not getattr(TypeDecorator, name) for name in _WAYS):
-            return True
-        kind = kind.impl_instance
-    return False
 
 
 def _words(default: object) -> str:
@@ -104,15 +75,6 @@ def _words(default: object) -> str:
     if isinstance(found, TextClause):
         return found.text
     return str(found) if isinstance(found, str | int | float | Decimal) else ""
-
-
-def _holds(column: Column[Any], number: Decimal) -> bool:
-    """Tell whether a column keeps a number as it is; the database rounds what has too many places."""
-    kind = _kept_as(column)
-    scale = 0 if isinstance(kind, Integer) else getattr(kind, "scale", None)
-    if scale is None:
-        return True
-    return number.is_finite() and (Fraction(number) * 10**scale).denominator == 1
 
 
 def _refused(what: str, column: Column[Any], problem: str) -> InvalidConfig:

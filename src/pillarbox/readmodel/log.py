@@ -151,18 +151,20 @@ class Log:
     async def beginning(self, session: AsyncSession) -> Beginning:
         """Look at where the log begins; on PostgreSQL in a transaction that reads what is committed."""
         numbers = select(func.min(self._table.c.seq)).where(in_the_log(self._table))
-        oldest = numbers.scalar_subquery()
         if session.sync_session.get_bind().dialect.name != "postgresql":
             settings = table_in(outbox_settings, self._schema)
-            found = (await session.execute(select(oldest, settings.c.last_seq))).one()
+            query = select(numbers.scalar_subquery(), settings.c.last_seq)
+            found = (await session.execute(query)).one()
             return Beginning(found[0], found[1] or 0)
         # First of all: whoever has drawn by now runs afterwards, or has ended before the snapshot.
         sequence = func.to_regclass(f"{qualifier(self._schema)}outbox_seq")
-        last = await session.scalar(select(func.pg_sequence_last_value(sequence)))
+        last = await session.scalar(select(func.pg_sequence_last_value(sequence))) or 0
         running = (await self._horizon(session)).running
+        # A row above may be of somebody who began since, behind one that is open and not among these.
+        oldest = numbers.where(self._table.c.seq <= last).scalar_subquery()
         query = select(oldest, cast(func.pg_current_snapshot(), Text))
         found = (await session.execute(query)).one()
-        return Beginning(found[0], last or 0, Snapshot.parse(found[1]).open_among(running))
+        return Beginning(found[0], last, Snapshot.parse(found[1]).open_among(running))
 
     async def newest(self, session: AsyncSession) -> int:
         """Return the highest number that is committed."""

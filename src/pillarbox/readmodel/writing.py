@@ -1,6 +1,7 @@
 """Changes into a table: read what they touch, fold in memory, write each row once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from pillarbox.readmodel.changes import Change
 from pillarbox.readmodel.definition import TENANT_COLUMN, ReadModel
 from pillarbox.readmodel.folding import Author, Mark, Page, Row, author_of
 from pillarbox.readmodel.locks import lock_of
+from pillarbox.readmodel.numbers import converts, fits, places_of
 from pillarbox.schema.tables import readmodel_applied, table_in
 
 Item = TypeVar("Item")
@@ -43,6 +45,11 @@ class Writer:
         self.model, self.generation = model, generation
         self.table: Table = model.shadow if shadow else model.table
         self._applied = table_in(readmodel_applied, schema)
+        self._places = {
+            column.key: places
+            for column in self.table.columns
+            if (places := places_of(column)) is not None and not converts(column)
+        }
         self._alone = alone
         """Whether no other transaction writes to the table: else each row is locked by its name."""
 
@@ -71,11 +78,19 @@ class Writer:
 
     def _check(self, change: Change) -> None:
         own = {TENANT_COLUMN, self.model.id_column}
-        for name in change.values:
+        for name, value in change.values.items():
             if name not in self.table.c or name in own:
                 problem = "is set by the runner" if name in own else "is no column"
                 raise InvalidConfig(
                     f"{self.model.name}: {name}", problem, f"use a column of {self.table.name}"
+                )
+            places = self._places.get(name)
+            if isinstance(value, float | Decimal) and not fits(value, places):
+                # In a batch it would be added up as it is, and one by one as the database rounds it.
+                raise InvalidConfig(
+                    f"{self.model.name}: {name}",
+                    f"is {value}, and its column keeps {places} places",
+                    "round it in the method, or give the column more places",
                 )
 
     async def _lock(self, session: AsyncSession, tenant_id: str, ids: Iterable[str]) -> None:
