@@ -5,11 +5,11 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, UniqueConstrain
 
 from pillarbox.errors import RebuildFailed
 from pillarbox.readmodel.changes import Change, Increment, Upsert
-from pillarbox.readmodel.definition import ReadModel
+from pillarbox.readmodel.definition import ModelSession, ReadModel
 from pillarbox.readmodel.definition import on as on_event
 from pillarbox.readmodel.rebuild import LogRebuild
 from tests.readmodel.bank import on_two
-from tests.readmodel.rig import Deposited, Opened, Rig
+from tests.readmodel.rig import Deposited, Opened, Renamed, Rig
 
 METADATA = MetaData()
 
@@ -30,6 +30,10 @@ class Stern(
     @on_event(Deposited)
     def deposited(self, event: Deposited) -> Change:
         return Increment(event.account_id, cents=event.cents)
+
+    @on_event(Renamed)
+    async def renamed(self, event: Renamed, model: ModelSession) -> None:
+        del event, model
 
 
 class Unique(
@@ -64,6 +68,33 @@ async def test_a_rebuild_whose_write_fails_names_the_event(tables: Rig) -> None:
 
     assert (failed.value.event_id, failed.value.position) == (ids[1], 2)
     assert "[parameters" not in str(failed.value)
+
+
+@on_two
+async def test_the_event_is_named_though_its_write_fails_when_another_tenants_turn_comes(
+    tables: Rig,
+) -> None:
+    """Its rows are written before the tenant changes: that of the next tenant was named."""
+    (bad,) = await tables.record(Opened("b", "bob"), tenant_id="acme")
+    await tables.record(Deposited("a", 1), tenant_id="beta")
+
+    with pytest.raises(RebuildFailed) as failed:
+        await LogRebuild(Stern(), tables.parts()).run()
+
+    assert (failed.value.event_id, failed.value.position) == (bad, 1)
+
+
+@on_two
+async def test_the_event_is_named_though_its_write_fails_before_a_method_with_a_session(
+    tables: Rig,
+) -> None:
+    (bad,) = await tables.record(Opened("b", "bob"))
+    await tables.record(Renamed("a", "ann"))
+
+    with pytest.raises(RebuildFailed) as failed:
+        await LogRebuild(Stern(), tables.parts()).run()
+
+    assert (failed.value.event_id, failed.value.position) == (bad, 1)
 
 
 @on_two

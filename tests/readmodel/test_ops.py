@@ -7,6 +7,7 @@ from sqlalchemy import update
 
 from pillarbox.errors import ReadModelUnknown
 from pillarbox.ops import ReadModelOps
+from pillarbox.readmodel.runner import LogFollower
 from pillarbox.schema.tables import outbox, pillarbox_audit
 from tests.readmodel.rig import Accounts, Deposited, Opened, Rig
 from tests.readmodel.test_log import cut
@@ -142,6 +143,28 @@ async def test_every_act_is_audited(rig: Rig) -> None:
     assert (entry["actor"], entry["action"], entry["reason"]) == ("jane", "pause", WHY)
     assert entry["subject"] == {"read_model": "accounts", "paused": 1}
     assert (entry["affected"], by_id[again.audit_id]["affected"]) == (1, 0)
+
+
+async def test_a_model_that_is_paused_between_a_batch_and_its_held_keys_stands_still(
+    rig: Rig,
+) -> None:
+    model = Accounts()
+    model.broken = True
+    follower = LogFollower(model, rig.parts())
+    await rig.record(Opened("a", "ann"))
+    await follower.turn()
+    model.broken = False
+
+    async def is_due() -> bool:
+        return (await follower.turn()).due
+
+    await until(is_due, "the held key is due")
+    await ops_of(rig).pause("accounts", reason=WHY)
+
+    await follower.release_due()
+
+    assert await rig.rows() == {}
+    assert await rig.count("readmodel_held") == 1
 
 
 async def test_a_model_that_nobody_knows_cannot_be_paused(rig: Rig) -> None:

@@ -20,6 +20,7 @@ from pillarbox.saga.machine import State
 from pillarbox.saga.store import Store
 from tests.saga.shop import OrderCreated, Shop, careful_order
 from tests.support.database import Database, on, on_postgres
+from tests.support.giving_up import give_up
 
 HERE = on("postgres18+asyncpg", "sqlite+aiosqlite")
 
@@ -218,6 +219,33 @@ async def test_an_end_for_which_something_else_is_away_holds_up_no_other_saga(
     (row,) = [row for row in await shop.rows() if row.state != "COMPENSATED"]
     assert row.state == "STUCK"
     assert row.error_class == type(AWAY_FOR_THE_CODE[away]).__name__
+
+
+@on("postgres18+asyncpg", "postgres18+psycopg")
+@pytest.mark.parametrize("swallowed", [False, True], ids=["raised", "swallowed"])
+async def test_ends_that_give_up_their_statements_hold_up_no_other_saga(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, swallowed: bool
+) -> None:
+    """They passed for a database that had gone away, since the connection goes with the statement."""
+    kind = shop.box.sagas.versions["place-order"][1].kind
+    ended = kind.compensated
+
+    async def compensated(self: Saga, start: OrderCreated, ctx: Context, why: Why) -> None:
+        if start.order_id != "o-2":
+            with suppress(*([TimeoutError] if swallowed else [])):
+                await give_up(ctx.session)
+        await ended(self, start, ctx, why)
+
+    monkeypatch.setattr(kind, "compensated", compensated)
+    await shop.order("o-1", "o-2", "o-3")
+    await shop.saga_works()
+    for _ in range(3):
+        await shop.time_passes()
+        await shop.saga_works()
+
+    assert await shop.statuses() == {"o-1": "PENDING", "o-2": "REJECTED", "o-3": "PENDING"}
+    stuck = [row for row in await shop.rows() if row.state != "COMPENSATED"]
+    assert [(row.state, row.failures) for row in stuck] == [("STUCK", 1)] * 2
 
 
 @on_postgres

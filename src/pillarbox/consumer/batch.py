@@ -14,6 +14,7 @@ from pillarbox.consumer.applied import Author, Stand, Stands, author_of, stand_o
 from pillarbox.consumer.attempts import Attempts
 from pillarbox.consumer.config import ConsumerConfig
 from pillarbox.consumer.context import StoredTask, Tell
+from pillarbox.consumer.fate import Fate, fate_of
 from pillarbox.consumer.lane import InHand
 from pillarbox.consumer.parked import ParkedMessages
 from pillarbox.consumer.tenants import Tenants
@@ -55,6 +56,7 @@ class Batch:
     books: Books
     session: AsyncSession
     connection: AsyncConnection
+    fate: Fate
     ends: Ends = field(default_factory=dict)
     claimed: list[InHand] = field(default_factory=list)
     tasks: list[tuple[InHand, StoredTask]] = field(default_factory=list)
@@ -63,7 +65,8 @@ class Batch:
     @classmethod
     async def of(cls, books: Books, session: AsyncSession) -> "Batch":
         """Begin with a batch in a running transaction."""
-        return cls(books, session, await session.connection())
+        connection = await session.connection()
+        return cls(books, session, connection, fate_of(connection))
 
     @property
     def to_handle(self) -> list[InHand]:

@@ -12,11 +12,20 @@ from contextlib import (
 from typing import Any, Final
 
 from sqlalchemy import Table, event, false, update
-from sqlalchemy.exc import DBAPIError, InterfaceError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    NotSupportedError,
+    ProgrammingError,
+)
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session
 
+from pillarbox.consumer.fate import Fate
 from pillarbox.errors import UnitOfWorkError
 from pillarbox.event.context import tenant
 from pillarbox.outbox.capture import SETTINGS, TENANT
@@ -34,6 +43,10 @@ _AWAY: Final = ("08", "57P", "53", "58", "25006", "25P03", "25P04", "40001", "40
 _WITH_OTHERS: Final = tuple(state for state in _AWAY if state not in ("08", "57P"))
 # Not among them, since it may be a handler's statement that takes too long.
 _CANCELLED: Final = "57014"
+# What a driver raises by itself over a value or a call, before it asks the server.
+_OF_THE_STATEMENT: Final[tuple[type[DatabaseError], ...]] = (
+    DataError, IntegrityError, NotSupportedError, ProgrammingError,
+)  # fmt: skip
 _AWAY_SQLITE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN",
                        "SQLITE_FULL", "SQLITE_PROTOCOL")  # fmt: skip
 
@@ -64,17 +77,19 @@ def is_away(error: BaseException) -> bool:
         return state.startswith(_AWAY)
     if isinstance(getattr(error.orig, "sqlite_errorname", None), str):
         return _is_away_sqlite(error)
-    return error.connection_invalidated or not _has_words_of_sqlite(error.orig)
+    is_its_own = isinstance(error, _OF_THE_STATEMENT) or _has_words_of_sqlite(error.orig)
+    return error.connection_invalidated or not is_its_own
 
 
-def is_away_under(connection: AsyncConnection, error: BaseException) -> bool:
+def is_away_under(connection: AsyncConnection, fate: Fate, error: BaseException) -> bool:
     """Tell whether an error that came out of code of the user is the database's, not the code's.
 
-    Where the connection is lost, whatever was raised came of that. While it is there, what else is
-    away or late is the code's own: a mail server, or another database.
+    Where the connection is lost, whatever was raised came of that, unless the code had given up its
+    own statement. While it is there, what else is away or late is the code's own: a mail server, or
+    another database.
     """
     if connection.invalidated or not isinstance(error, DBAPIError):
-        return connection.invalidated
+        return connection.invalidated and not fate.given_up
     state = _state_of(error)
     return state.startswith(_WITH_OTHERS) if isinstance(state, str) else _is_away_sqlite(error)
 

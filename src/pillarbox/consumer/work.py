@@ -208,9 +208,9 @@ class Work:
                     whole = session.get_nested_transaction() is nested.sync_transaction
                 _refuse_other_savepoints(whole)
         except Exception as error:
-            if batch.connection.invalidated:
+            if batch.connection.invalidated and not batch.fate.given_up:
                 raise DatabaseAway(error) from error
-            if not whole:
+            if batch.connection.invalidated or not whole:
                 raise _Spoiled from error
             del batch.tasks[tasks:], batch.told[told:]
             return end_of(error)

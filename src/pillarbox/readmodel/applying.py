@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from pillarbox.consumer.context import Context
+from pillarbox.consumer.fate import Fate, fate_of
 from pillarbox.consumer.routes import Prepared
 from pillarbox.consumer.transactions import DatabaseAway, is_away, is_away_under
 from pillarbox.consumer.user_code import answering_for_itself
@@ -44,6 +45,25 @@ class FailedEntry(Exception):
         self.entry = entry
 
 
+class ConnectionClosed(Exception):
+    """A method went on after a statement of its own that it had given up."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "it gave up a statement, by a time-out around it, say; so the connection was closed, "
+            "and what it did is undone: let a time-out end the method, or have the database end "
+            "the statement (statement_timeout)"
+        )
+
+
+class _NotWritten(Exception):
+    """What was answered for earlier events could not be written; the event at hand is not to blame."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 class _OwnFault(Exception):
     """What a method raised is its own failure, whatever it looks like; the cause says how."""
 
@@ -79,17 +99,25 @@ class Applier:
         self._tenant: str | None = None
 
     async def apply(self, session: AsyncSession, entries: Sequence[Entry]) -> tuple[int, Touched]:
-        """Apply events in order; raise `FailedEntry` for the first that fails."""
+        """Apply events in order; raise `FailedEntry` for the first whose method fails.
+
+        What a write raises goes through as it is: it may be for any of the events before.
+        """
         self._queue, self._touched, self._tenant = [], set(), None
         count = 0
         for entry in sorted(entries, key=lambda entry: (entry.tenant_id, entry.seq)):
             if entry.event is None:
                 continue
             count += 1
+            if entry.tenant_id != self._tenant:
+                await self.flush(session)
+                await self._enter(session, entry.tenant_id)
             try:
                 await self._one(session, entry)
             except _OwnFault as fault:
                 raise FailedEntry(entry) from fault.__cause__
+            except _NotWritten as failed:
+                raise failed.error from None
             except Exception as error:
                 refuse_away(error)
                 raise FailedEntry(entry) from error
@@ -104,9 +132,6 @@ class Applier:
             self._touched |= {(self._tenant, row_id) for row_id in written}
 
     async def _one(self, session: AsyncSession, entry: Entry) -> None:
-        if entry.tenant_id != self._tenant:
-            await self.flush(session)
-            await self._enter(session, entry.tenant_id)
         if isinstance(entry.event, Unreadable):
             raise UnreadableEvent(f"{entry.event.code}: {entry.event.reason}")
         assert entry.event is not None  # noqa: S101 - those were left out
@@ -126,9 +151,13 @@ class Applier:
     async def _take(self, method: EventMethod, event: Any, ctx: Context) -> None:
         at = None
         if method.works_on_session:
-            await self.flush(ctx.session)
+            try:
+                await self.flush(ctx.session)
+            except Exception as error:
+                raise _NotWritten(error) from error
             at = ModelSession(ctx.session, self._writer.table, ctx.envelope)
-        with _at_its_own_risk(await ctx.session.connection()):
+        connection = await ctx.session.connection()
+        with _at_its_own_risk(connection, fate_of(connection)):
             changes = await method.changes(event, ctx.envelope, at)
         if changes:
             self._queue.append(Queued(ctx.envelope, changes))
@@ -141,15 +170,21 @@ def refuse_away(error: Exception) -> None:
 
 
 @contextmanager
-def _at_its_own_risk(connection: AsyncConnection) -> Iterator[None]:
+def _at_its_own_risk(connection: AsyncConnection, fate: Fate) -> Iterator[None]:
     """Tell what a method brings upon itself from what the database does."""
     try:
         with answering_for_itself():
             yield
+        _refuse_closed(connection)
     except Exception as error:
-        if is_away_under(connection, error):
+        if is_away_under(connection, fate, error):
             raise DatabaseAway(error) from error
         raise _OwnFault from error
+
+
+def _refuse_closed(connection: AsyncConnection) -> None:
+    if connection.invalidated:
+        raise ConnectionClosed
 
 
 Apply = Callable[

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
@@ -19,16 +19,14 @@ from pillarbox.readmodel.applying import (
     Applier,
     Apply,
     Batch,
-    EventGone,
-    FailedEntry,
     Touched,
-    refuse_away,
     together,
 )
+from pillarbox.readmodel.careful import Careful, GivenUp
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
 from pillarbox.readmodel.definition import ReadModel
 from pillarbox.readmodel.forgetting import Forgetting
-from pillarbox.readmodel.held import HeldKey, HeldKeys, delay
+from pillarbox.readmodel.held import HeldKey, HeldKeys
 from pillarbox.readmodel.history import (
     FIRST,
     Undecided,
@@ -41,6 +39,8 @@ from pillarbox.readmodel.log import Beginning, Entry, Log
 from pillarbox.readmodel.parts import Parts
 
 log = logging.getLogger("pillarbox.readmodel")
+
+Done = TypeVar("Done")
 
 
 class LogFollower:
@@ -173,19 +173,21 @@ class LogFollower:
     async def release_due(self) -> None:
         """Try keys again that are due."""
         with self._noticing_absence():
-            touched = await self._released()
+            touched = await self._carefully(self._released)
         self.forgetting.add(touched)
         await self.forgetting.forget()
 
-    async def _released(self) -> Touched:
+    async def _released(self, careful: Careful) -> Touched:
         now = self.parts.clock.now()
         events, touched = 0, set[tuple[str, str]]()
         async with self.parts.transactions.begin(None) as session:
             at = await self.locked(session)
             self.forgetting.notice(at)
+            if at.paused:
+                return touched
             due = [k for k in (await self.held.of(session, at)).values() if k.due_at <= now]
             for key in due:
-                count, written = await self._try_again(session, at, key)
+                count, written = await careful.release(session, at, key)
                 events, touched = events + count, touched | written
             if events:
                 listed = self.forgetting.listed(at, at.position, events, touched)
@@ -204,86 +206,30 @@ class LogFollower:
     async def _committed(self) -> Batch:
         """Apply one batch; what fails is done again with a savepoint for each event."""
         try:
-            return await self._transact(careful=False)
+            return await self._transact(together)
         except (DatabaseAway, ReadModelError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
             # Nothing of it is committed.
             log.debug("batch_undone", extra={"error_class": type(error).__name__})
-            return await self._transact(careful=True)
+            return await self._carefully(lambda careful: self._transact(careful.apply))
 
-    async def _transact(self, *, careful: bool) -> Batch:
+    async def _carefully(self, act: Callable[[Careful], Awaitable[Done]]) -> Done:
+        """Do a transaction again as often as a method closes its connection."""
+        careful = Careful(self.model, self.parts, self.held, self.log)
+        while True:
+            try:
+                return await act(careful)
+            except GivenUp as found:
+                careful.note(found)
+
+    async def _transact(self, apply: Apply) -> Batch:
         async with self.parts.transactions.begin(None) as session:
             at = await self.locked(session)
             self.forgetting.notice(at)
             if at.paused:
                 return NOTHING
-            return await self.step(session, at, self._carefully if careful else together)
-
-    async def _carefully(
-        self, session: AsyncSession, at: Generation, applier: Applier, entries: Sequence[Entry]
-    ) -> tuple[int, Touched]:
-        """Apply events one by one, each in a savepoint; what fails is held with its key."""
-        count, touched, stopped = 0, set[tuple[str, str]](), set[tuple[str, str]]()
-        for entry in entries:
-            if entry.event is None or entry.line in stopped:
-                continue
-            try:
-                async with session.begin_nested():
-                    events, written = await applier.apply(session, [entry])
-            except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
-                refuse_away(error)
-                stopped.add(entry.line)
-                await self._hold(session, at, entry, error, attempts=1)
-            else:
-                count, touched = count + events, touched | written
-        return count, touched
-
-    async def _hold(
-        self,
-        session: AsyncSession,
-        at: Generation,
-        entry: Entry,
-        error: BaseException,
-        *,
-        attempts: int,
-    ) -> None:
-        error = (isinstance(error, FailedEntry) and error.__cause__) or error
-        config = self.parts.config
-        due = self.parts.clock.now() + delay(attempts, config.retry_delay, config.retry_delay_max)
-        await self.held.hold(session, at, entry, error, attempts=attempts, due_at=due)
-        fields = {"model": at.name, "tenant": entry.tenant_id, "event_id": entry.event_id}
-        log.error("event_held", extra={**fields, "error_class": type(error).__name__})
-        self.parts.observer.held(entry.tenant_id, entry.key, type(error).__name__)
-
-    async def _try_again(
-        self, session: AsyncSession, at: Generation, key: HeldKey
-    ) -> tuple[int, Touched]:
-        """Apply what waits for a key, one by one; the first that fails holds it from there on.
-
-        An event whose row is gone fails for ever: those behind it must not pass for all there was.
-        """
-        count, touched = 0, set[tuple[str, str]]()
-        found = await self.log.read_key(session, key.line, key.seq, at.position.number)
-        if not any(entry.seq == key.seq for entry in found):
-            gone = Entry(key.seq, *key.line, str(key.event_id), None)
-            await self._hold(session, at, gone, EventGone(key.seq), attempts=key.attempts + 1)
-            return count, touched
-        applier = Applier(self.model, self.parts, at)
-        # A row in a gap was committed meanwhile: the next batch reads it, and must be the only one.
-        for entry in [entry for entry in found if at.position.covers(entry.seq)]:
-            try:
-                async with session.begin_nested():
-                    events, written = await applier.apply(session, [entry])
-            except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
-                refuse_away(error)
-                attempts = key.attempts + 1 if entry.seq == key.seq else 1
-                await self._hold(session, at, entry, error, attempts=attempts)
-                return count, touched
-            count, touched = count + events, touched | written
-        await self.held.release(session, at, key.line)
-        self.parts.observer.released(*key.line)
-        return count, touched
+            return await self.step(session, at, apply)
 
 
 class LogRunner:

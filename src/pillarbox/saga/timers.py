@@ -6,14 +6,17 @@ others.
 """
 
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.consumer.batch import Books, store_tasks
 from pillarbox.consumer.context import Context, Tell
+from pillarbox.consumer.fate import fate_of
 from pillarbox.consumer.handlers import belonging_to
 from pillarbox.consumer.transactions import DatabaseAway, is_away_under, untimed
 from pillarbox.consumer.user_code import answering_for_itself
@@ -32,6 +35,14 @@ BATCH: Final = 50
 _LATER: Final = timedelta(seconds=30)
 
 
+class _GivenUp(Exception):
+    """Code of a saga has closed the connection: the next transaction puts it off, untried."""
+
+    def __init__(self, saga_id: UUID, error: Exception) -> None:
+        super().__init__(str(saga_id))
+        self.saga_id, self.error = saga_id, error
+
+
 class Timers:
     """Look for sagas that are due: a chore of their consumer."""
 
@@ -43,11 +54,23 @@ class Timers:
         tenant = tenant_id or await self._next_tenant(books)
         if tenant is None:
             return False
+        given_up: dict[UUID, Exception] = {}
+        while True:
+            try:
+                return await self._take(books, tenant, given_up)
+            except _GivenUp as found:
+                given_up[found.saga_id] = found.error
+
+    async def _take(self, books: Books, tenant: str, given_up: Mapping[UUID, Exception]) -> bool:
         carrying, told = self._carrying, list[Tell]()
         async with books.transactions.begin(tenant) as session:
             rows = await carrying.store.due(session, tenant, self._batch)
             for row in rows:
-                told += await self._ring(books, session, row)
+                untried = given_up.get(row.saga_id)
+                if untried is None:
+                    told += await self._ring(books, session, row)
+                else:
+                    told += await self._put_off(books, session, row, untried)
         if rows:
             carrying.observer.rang(carrying.store.name, len(rows))
         for tell in told:
@@ -61,12 +84,15 @@ class Timers:
     async def _ring(self, books: Books, session: AsyncSession, row: Row[Any]) -> list[Tell]:
         """Let one saga go on; what goes wrong is written into its row instead."""
         connection = await session.connection()
+        fate = fate_of(connection)
         try:
             async with session.begin_nested():
                 return await self._go_on(books, session, row)
         except Exception as error:
-            if is_away_under(connection, error):
+            if is_away_under(connection, fate, error):
                 raise DatabaseAway(error) from error
+            if connection.invalidated:
+                raise _GivenUp(row.saga_id, error) from error
             return await self._put_off(books, session, row, error)
 
     async def _go_on(self, books: Books, session: AsyncSession, row: Row[Any]) -> list[Tell]:

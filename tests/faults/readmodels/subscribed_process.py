@@ -22,7 +22,12 @@ CONFIG: Final = ReadModelConfig(tell_every=0.1, history="kept")
 
 def made(database: str, bus: str, topic: str) -> tuple[Pillarbox, ReadModelRunner]:
     # Little in hand at a time: a kill meets messages before, in and behind it.
-    environ = {"PILLARBOX_CONSUMER_BATCH_SIZE": "20", "PILLARBOX_CONSUMER_WINDOW": "100"}
+    # Each kill is a crash; no message is to blame.
+    environ = {
+        "PILLARBOX_CONSUMER_BATCH_SIZE": "20",
+        "PILLARBOX_CONSUMER_WINDOW": "100",
+        "PILLARBOX_CONSUMER_MAX_CRASHES": "100",
+    }
     box = Pillarbox(database, NatsMessageBus(bus, ack_wait=ACK_WAIT), environ=environ)
     return box, box.read_model(Accounts, topics=[topic], config=CONFIG)
 
