@@ -1,7 +1,7 @@
 """Notice a broken order: an aggregate's event that is sent with a lower version than one before it."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from pillarbox.projector.store import Lane, OutboxEvent
 
@@ -12,34 +12,43 @@ class OrderWatch:
     """Remember the last version of the aggregates that came by lately.
 
     The writers make the order (decision 0003); this only tells when they did not, as when rows are
-    written past the library.
+    written past the library. Each event is judged once, when it is first sent.
     """
 
     def __init__(self) -> None:
-        # Two kinds of aggregates may share a key; each is judged against its own kind only.
-        self._last: dict[Lane, tuple[int, int, str | None, int]] = {}
+        # Aggregates may share a key, and each is judged by itself; so it is in each of its keys.
+        self._last: dict[tuple[Lane, str | None, str | None], tuple[int, int]] = {}
+        self._judged: dict[int, None] = {}
 
     def forget(self) -> None:
         """Begin anew: events may come again that were seen before."""
         self._last.clear()
+        self._judged.clear()
 
     def broken(self, events: Iterable[OutboxEvent]) -> list[OutboxEvent]:
-        """Return the events that are sent after their place; one that is sent again is not judged."""
+        """Return the events that are sent after their place; what was to be late is not judged."""
         found = []
-        last = self._last
+        last, judged = self._last, self._judged
         for event in events:
             envelope = event.envelope
             version = envelope.aggregate_version
-            if version is None or event.blocker or event.attempts:
+            if version is None or event.blocker or event.attempts or event.scheduled:
                 continue
-            number, kind = envelope.event_number or 0, envelope.aggregate_type
-            before = last.get(event.lane)
-            if before is not None and event.seq <= before[3]:
-                continue  # it goes again, after a failure, or came late
-            if before is not None and before[2] == kind and (version, number) < before[:2]:
+            if event.seq in judged:
+                continue  # it goes again, after a failure
+            judged[event.seq] = None
+            author = event.lane, envelope.aggregate_type, envelope.aggregate_id
+            place = version, envelope.event_number or 0
+            before = last.get(author)
+            if before is not None and place < before:
                 found.append(event)
             else:
-                last[event.lane] = version, number, kind, event.seq
-        while len(last) > _REMEMBERED:
-            del last[next(iter(last))]
+                last[author] = place
+        _shorten(last)
+        _shorten(judged)
         return found
+
+
+def _shorten(remembered: dict[Any, Any]) -> None:
+    while len(remembered) > _REMEMBERED:
+        del remembered[next(iter(remembered))]

@@ -57,6 +57,8 @@ class OutboxEvent(NamedTuple):
     age: float
     envelope: MessageEnvelope
     unreadable: bool = False
+    scheduled: bool = False
+    """Whether it was to be delivered later than others of its key, perhaps."""
 
     @property
     def event_id(self) -> str:

@@ -36,6 +36,9 @@ TRY: Final = 50
 # So many outcomes are worth a statement of their own.
 _MANY: Final = 64
 _EXPIRED: Final = Failure(EXPIRED, "expires_at has passed")
+_UNREADABLE: Final = (
+    "its headers are no JSON object of texts, or its time is none of the years 1 to 9999"
+)
 _KILLER: Final = Failure(KILLER, "its projector died each time it was the only event in flight")
 
 
@@ -221,7 +224,7 @@ class Work:
         for event in [event for event in events if event.unreadable]:
             events.remove(event)
             self.topics.not_tried(event.topic)
-            self._refused(event, UNREADABLE, "its headers are no JSON object of texts")
+            self._refused(event, UNREADABLE, _UNREADABLE)
         events = self._worth_sending(events, now)
         return Batch(events, one_by_one=True) if events else None
 

@@ -22,6 +22,7 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
         seq, shard, tenant_id, _, key, topic, event_id, attempts, blocked, blocker, expires_in, age,
         event_type, aggregate_type, aggregate_id, aggregate_version, event_number, routing_key,
         schema_id, schema_version, occurred_at, metadata, content_type, payload, payload_bytes, _,
+        scheduled,
     ) = row  # fmt: skip
     headers = NO_HEADERS if metadata == b"{}" else _headers(metadata)
     envelope = _new(
@@ -60,7 +61,8 @@ def event_of(row: Sequence[Any], source: str, *, ordered: bool) -> OutboxEvent:
             expires_in,
             age,
             envelope,
-            headers is None,
+            headers is None or occurred_at is None,
+            scheduled,
         ),
     )
 

@@ -53,7 +53,9 @@ SELECT
     (SELECT count(*) FROM chosen) = %(limit)s,
     extract(epoch FROM least(
         (SELECT o.retry_after FROM @{schema}outbox AS o
-            WHERE o.status = 'FAILED' AND o.retry_after > now() ORDER BY o.retry_after LIMIT 1),
+            WHERE o.status = 'FAILED' AND o.retry_after > now() AND o.retry_after < 'infinity'
+            ORDER BY o.retry_after LIMIT 1),
         (SELECT o.deliver_at FROM @{schema}outbox AS o
-            WHERE o.set_aside = 'later' AND o.deliver_at > now() ORDER BY o.deliver_at LIMIT 1)
+            WHERE o.set_aside = 'later' AND o.deliver_at > now() AND o.deliver_at < 'infinity'
+            ORDER BY o.deliver_at LIMIT 1)
     ) - now())::float8

@@ -5,6 +5,7 @@
 --   keys. ORDER BY txid, also over a single value, keeps the planner from any other index or a scan.
 -- The first row is the header: the snapshot, whose backend this is, whether the feed fits, and whether
 -- all of it is small enough. If not, there is no other row.
+-- Times of rows of other hands may be infinite, or beyond the calendar of those who read them.
 -- In the quick form rows stream through, and a payload above its share of the batch is left out. In
 -- the sized form the rows are gathered and their bytes counted before any is sent.
 WITH feed AS MATERIALIZED (
@@ -42,19 +43,22 @@ SELECT
     current_setting(%(marker)s, true), NULL::text, NULL::text, @{claimed}, fits, small, NULL::float8,
     NULL::float8, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::integer, NULL::text,
     NULL::text, NULL::integer, NULL::timestamptz, NULL::json, NULL::text, NULL::json, NULL::bytea,
-    NULL::boolean
+    NULL::boolean, NULL::boolean
 FROM header, batch
 UNION ALL
 SELECT
     s.seq, s.shard_hash & @{mask}, s.tenant_id, s.turn, s.key, s.topic, s.id::text,
     s.retry_count, s.seq > b.seq, b.event_id = s.id,
     CASE WHEN isfinite(s.expires_at) THEN date_part('epoch', s.expires_at - now()) END,
-    date_part('epoch', now() - s.created_at), s.event_type, s.aggregate_type,
+    CASE WHEN isfinite(s.created_at) THEN date_part('epoch', now() - s.created_at) ELSE 0 END,
+    s.event_type, s.aggregate_type,
     s.aggregate_id, s.aggregate_version, s.event_number, s.routing_key, s.schema_id,
-    s.schema_version, s.occurred_at, s.event_metadata, s.content_type,
+    s.schema_version,
+    CASE WHEN s.occurred_at >= '0001-01-02' AND s.occurred_at < '9999-12-31' THEN s.occurred_at END,
+    s.event_metadata, s.content_type,
     CASE WHEN s.size <= %(share)s THEN s.payload END,
     CASE WHEN s.size <= %(share)s THEN s.payload_bytes END,
-    s.size > %(share)s
+    s.size > %(share)s, s.deliver_at IS NOT NULL
 FROM found AS s
 LEFT JOIN LATERAL (
     SELECT k.seq, k.event_id FROM @{schema}outbox_blocked_key AS k
