@@ -238,3 +238,26 @@ async def test_a_claim_by_row_writes_publishing_and_loses_nothing(shop: Shop) ->
     for key in "ab":
         mine = [m.event_id for m in shop.bus.messages if m.key == key]
         assert mine == [i for i in ids if i in mine]
+
+
+async def test_what_is_behind_a_blocked_key_of_a_slow_tenant_is_set_aside_in_few_claims(
+    shop: Shop,
+) -> None:
+    """The rate is of what is sent: at one a second each of these had a claim of its own."""
+    (bad,) = await shop.add("a", tenant="acme")
+    shop.refuse([bad], TOO_LARGE)
+    await Ops(shop.database.engine, actor="jane").limit(
+        1, tenant_id="acme", reason="their consumer is slow"
+    )
+
+    async def are_set_aside() -> bool:
+        left = "SELECT count(*) FROM outbox WHERE status = 'NEW' AND set_aside IS NULL"
+        return bool(await shop.database.scalar(left) == 0)
+
+    async with shop.configured(retry_delay=600, retry_delay_max=600).projecting():
+        await shop.status([bad], "FAILED")
+        await shop.add_together(*["a"] * 1_000, topic="orders", tenant="acme")
+        await until(are_set_aside, "all are set aside", 30)
+        claims = await shop.database.scalar("SELECT count(*) FROM outbox_claim")
+
+    assert claims < 60

@@ -194,3 +194,25 @@ def test_a_question_with_an_earlier_time_changes_nothing() -> None:
 
     assert earlier == 8
     assert not limited.shut_topics(0.0)
+
+
+def test_of_a_tenant_whose_events_are_all_set_aside_more_is_claimed_until_one_goes() -> None:
+    limited = throttle(Control("acme", "*", paused=False, events_per_second=1))
+    asked = []
+
+    for _ in range(8):
+        asked.append(limited.quotas(0.0)["acme"])
+        limited.learn(events(asked[-1]), [])
+    limited.learn(events(64), events(1))
+
+    assert asked == [1, 2, 4, 8, 16, 32, 64, 64]
+    assert limited.quotas(0.0)["acme"] == 1
+
+
+def test_a_tenant_that_has_spent_its_rate_is_not_claimed_for_whatever_was_set_aside() -> None:
+    limited = throttle(Control("acme", "*", paused=False, events_per_second=1))
+    limited.learn(events(5), [])
+
+    limited.spend(events(1))
+
+    assert limited.quotas(0.0) == {"acme": 0}

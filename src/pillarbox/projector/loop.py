@@ -260,6 +260,7 @@ class Loop:
         work.shut = self._throttle.shut_topics(now)
         going = work.claimed(request.claim_id, events, epochs, self._now(), ahead=claimed.news)
         self._throttle.spend(going)
+        self._throttle.learn(events, going)
         self._observer.claimed(len(events), timedelta(seconds=self._now() - now))
         if work.to_settle:
             self._signals.outcomes.set()

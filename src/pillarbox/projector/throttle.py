@@ -10,6 +10,8 @@ from pillarbox.projector.store import Control, OutboxEvent
 ANY: Final = "*"
 # What is over its rate is claimed again after so many seconds' worth of it, not event by event.
 _WORTH_A_CLAIM: Final = 0.1
+# Of what is set aside without being sent so many are claimed at once, whatever the rate.
+_MOST_IN_VAIN: Final = 64
 
 
 @dataclass(slots=True)
@@ -20,6 +22,8 @@ class _Bucket:
     tokens: float
     filled_at: float
     spent: bool = False
+    in_vain: int = 0
+    """How many may be claimed though fewer may go: what was claimed lately was all set aside."""
 
     def fill(self, now: float) -> None:
         """Add what time has brought; one task may ask with an earlier time than another has."""
@@ -86,8 +90,9 @@ class Throttle:
     def quotas(self, now: float) -> dict[str, int]:
         """Return how many events of each tenant that has a rate may be claimed."""
         return {
-            tenant_id: bucket.room(now)
+            tenant_id: room and max(room, bucket.in_vain)
             for (tenant_id, topic), bucket in self._buckets.items()
+            for room in (bucket.room(now),)
             if topic == ANY and tenant_id != ANY
         }
 
@@ -127,6 +132,19 @@ class Throttle:
                 ):
                     if bucket := self._buckets.get(where):
                         bucket.spend()
+
+    def learn(self, claimed: Iterable[OutboxEvent], going: Iterable[OutboxEvent]) -> None:
+        """Claim more of a tenant whose events are all set aside; what is not sent costs no rate.
+
+        A claim each for a hundred thousand of them would be a hundred thousand commits.
+        """
+        if not self._buckets:
+            return
+        sent = {event.lane[0] for event in going}
+        for tenant_id in {event.lane[0] for event in claimed}:
+            if bucket := self._buckets.get((tenant_id, ANY)):
+                more = min(max(bucket.in_vain, 1) * 2, _MOST_IN_VAIN)
+                bucket.in_vain = 0 if tenant_id in sent else more
 
     def room(self, topic: str, now: float) -> int:
         """Return how many events of a topic may be let go of now; -1 for any number."""
