@@ -206,6 +206,28 @@ async def test_a_message_that_comes_back_has_the_id_that_it_came_with(shop: Shop
     assert await shop.count("inbox") == 1
 
 
+async def test_a_broker_s_id_that_looks_like_a_place_comes_back_with_its_message(
+    shop: Shop,
+) -> None:
+    """It was taken for the id of a message that has none: what came back was parked for good."""
+
+    async def fail_once(event: dict[str, Any], ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ValueError("in this test")
+        await record(event, ctx)
+
+    told = {"event_type": "OrderCreated"}
+    shop.bus.put(Incoming(TOPIC, "k", told, b'{"n":1}', "application/json", message_id="at:7"))
+    async with shop.running(shop.loop(fail_once, replace(QUICK, hold_limit=0.001))):
+        await until(lambda: shop.effects_are(1), "it has come back", limit=10)
+    shop.bus.redeliver()
+    await shop.loop(fail_once).drain()
+
+    assert await shop.effects() == ["at:7"]
+    assert await shop.count("inbox") == 1
+    assert await shop.count("inbox_parked") == 0
+
+
 async def _audit(shop: Shop) -> list[tuple[str, str, str, int]]:
     columns = pillarbox_audit.c
     query = select(columns.actor, columns.action, columns.reason, columns.affected)

@@ -83,7 +83,7 @@ def add_routes(shop: Shop) -> None:
         return body.id
 
     add_dependencies(shop, router)
-    add_readers(shop, router)
+    add_rollbacks(shop, router)
     shop.app.include_router(router)
 
 
@@ -127,8 +127,8 @@ def add_dependencies(shop: Shop, router: APIRouter) -> None:
         return body.id
 
 
-def add_readers(shop: Shop, router: APIRouter) -> None:
-    """Add endpoints that look, and roll back what they have not written."""
+def add_rollbacks(shop: Shop, router: APIRouter) -> None:
+    """Add endpoints that roll back, most of them what they have not written."""
     Held = Annotated[AsyncSession, Depends(shop.box.session)]  # noqa: N806 - a type
     Uow = Annotated[SQLAlchemyUnitOfWork, Depends(shop.box.uow)]  # noqa: N806 - a type
 
@@ -141,6 +141,16 @@ def add_readers(shop: Shop, router: APIRouter) -> None:
     @router.post("/sold-out-held")
     async def sold_out_held(body: NewOrder, held: Held) -> str:
         await held.scalars(select(Order.id))
+        await held.rollback()
+        return body.id
+
+    @router.post("/afresh")
+    async def afresh(body: NewOrder, held: Held) -> str:
+        """Commit what nobody has begun, so as to begin anew; then think better of it."""
+        shop.executed.append(body.id)
+        await held.commit()
+        held.add(Order.place(body.id))
+        await held.flush()
         await held.rollback()
         return body.id
 
@@ -256,6 +266,18 @@ async def test_a_handler_that_reads_and_rolls_back_keeps_its_claim(
     again = await held.post(f"/held/{path}", json=ORDER, headers=K1)
 
     assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+
+
+async def test_a_rollback_after_a_commit_of_nothing_keeps_the_claim(
+    database: Database, shop: Shop, held: httpx.AsyncClient
+) -> None:
+    """It passed for a commit: the claim went with it unnoticed, and every try was a 500."""
+    first = await held.post("/held/afresh", json=ORDER, headers=K1)
+    again = await held.post("/held/afresh", json=ORDER, headers=K1)
+
+    assert (first.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert shop.executed == ["o-1"]
+    assert await database.order_ids() == []
 
 
 async def test_without_a_key_the_session_is_the_applications_own(

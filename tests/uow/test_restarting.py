@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import (
     Connection,
     Executable,
+    Select,
     String,
     column,
     event,
@@ -34,6 +35,7 @@ pytestmark = on("postgres18+asyncpg", "postgres18+psycopg", "sqlite+aiosqlite")
 
 OWNERS = "owner"
 FAILS = select(table("no_such_table", column("id")))
+RAISING = text("UPDATE orders SET total = 9 RETURNING id").columns(column("id"))
 
 
 class Shouted(GenericFunction[str]):
@@ -194,13 +196,15 @@ async def test_one_that_only_reads_may_stand_around_others_in_a_savepoint_too(
     [
         text("UPDATE orders SET total = 9"),
         select(insert(Order).values(id="o-9", total=1, version=1).returning(Order.id).cte()),
+        RAISING,
+        select(RAISING.cte()),
     ],
-    ids=["text", "in a CTE"],
+    ids=["text", "in a CTE", "text with columns", "text in a CTE"],
 )
 async def test_one_that_writes_in_any_way_does_not_count_as_a_reader(
     database: Database, owner: Owner, statement: Executable
 ) -> None:
-    if not database.is_postgres and not hasattr(statement, "text"):
+    if not database.is_postgres and isinstance(statement, Select):
         return  # SQLite has no writing CTE
 
     async def handle() -> None:
@@ -334,6 +338,25 @@ async def test_what_a_reader_has_added_and_not_flushed_is_not_written(
 
     assert await database.order_ids() == [OWNERS]
     assert await database.event_types() == []
+
+
+async def test_a_rollback_after_a_commit_of_nothing_is_a_rollback(database: Database) -> None:
+    """It passed for a commit: what was armed inside was lost, and nobody was told."""
+
+    async def handle() -> None:
+        async with joining_session(database.sessions) as outer:
+            await outer.commit()
+            outer.add(Order.place("o-1"))
+            await outer.flush()
+            await place(database, "o-2")
+            await outer.rollback()
+
+    async with database.sessions() as session:
+        with pytest.raises(UnitOfWorkError, match="both are undone"):
+            async with joined_transaction(session):
+                await handle()
+
+    assert await database.order_ids() == []
 
 
 async def test_a_session_that_outlives_the_owner_is_refused(

@@ -53,7 +53,11 @@ def original_of(
     said = {name: getattr(message, name) for name in _TEXTS}
     if message.message_id is None:
         del said["message_id"]  # the row's own stands for it
-    return {name: text for name, text in said.items() if text != columns[name]} or None
+    return {
+        name: text
+        for name, text in said.items()
+        if text != columns[name] or (name == "message_id" and text.startswith(_PLACE))
+    } or None
 
 
 def message_from(row: Row[Any]) -> Incoming:

@@ -94,6 +94,10 @@ class StoredTasks:
         holding = asyncio.ensure_future(self._hold_on_to(row, over))
         try:
             yield
+        except asyncio.CancelledError:
+            holding.cancel()  # its statement may wait for a database that has gone silent
+            await asyncio.wait({holding})
+            raise
         finally:
             over.set()  # not cancelled: a statement of its own is answered first
             try:
@@ -101,7 +105,7 @@ class StoredTasks:
             except asyncio.CancelledError:
                 holding.cancel()
                 raise
-            if error := holding.exception():
+            if not holding.cancelled() and (error := holding.exception()):
                 log.warning("task_not_held", extra={"task": row.name, "error": words_of(error)})
 
     async def _hold_on_to(self, row: Row[Any], over: asyncio.Event) -> None:

@@ -56,6 +56,7 @@ class Command:
     bid: Bid | None = None
     decision: Decision | None = None
     _claimed: Claimed = field(default_factory=Claimed)
+    _refused: bool = False
 
     def __post_init__(self, bind: Engine | Connection) -> None:
         self.owner = owner_of(bind, self.restart)
@@ -74,15 +75,22 @@ class Command:
         # Units of work of dependencies may have been undone, or have left an event to be written.
         connection = self.owner.connection if running is None else running.connection
         try:
-            return await greenlet_spawn(lambda: self._claim(connection(), bid))
+            decision = await greenlet_spawn(lambda: self._claim(connection(), bid))
         except DBAPIError as error:
-            if self.store.is_held_off(error):
-                return self._decide(Busy())
-            raise
+            if not self.store.is_held_off(error):
+                raise
+            decision = self._decide(Busy())
+        self._refused = not self.executes
+        if running is not None:
+            running.owner_wrote()
+        return decision
 
     def restart(self, connection: Connection) -> None:
-        """Claim the key again after a rollback by the handler, which gave it up."""
-        if self.bid is None:
+        """Claim the key again after a rollback by the handler, which gave it up.
+
+        What was refused stays so, though the key be free by now: no handler has run.
+        """
+        if self.bid is None or self._refused:
             return
         if not isinstance(self._claim(connection, self.bid), Execute):
             raise ClaimLost

@@ -47,9 +47,11 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return the time as aware."""
+        """Return the time in UTC: in two zones one time need not equal itself while clocks go back."""
         del dialect
-        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+        if value is None or value.tzinfo is UTC:
+            return value
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class DatabaseTime(FunctionElement[Any]):

@@ -34,7 +34,7 @@ class Owner(Protocol):
         """Make sure that nothing is left of a transaction that is to be restarted."""
 
     def restart(self, connection: Connection) -> None:
-        """Write its part again, after a rollback of the whole."""
+        """Write its part again, after a rollback that took it along."""
 
     async def write_what_waits(self) -> None:
         """Write rows and events of the owner's own, so that they come before the next ones."""
@@ -163,14 +163,16 @@ class ConnectionOwner:
 class SavepointOwner:
     """A savepoint in somebody else's transaction, which stands for a transaction: a test's.
 
-    Units of work have savepoints inside it, so that nothing of the owner's part is lost with them.
+    Units of work have savepoints inside it. `restart` writes the owner's part again when one that
+    began before it was undone, and took it along.
     """
 
     restarts = False
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, restart: Callable[[Connection], None]) -> None:
         self.engine: Engine = connection.engine
         self.tenant_id: str | None = None
+        self.restart = restart
         self._connection = connection
         self._savepoint: NestedTransaction | None = None
 
@@ -190,10 +192,6 @@ class SavepointOwner:
         return self._connection
 
     def roll_back(self) -> None:
-        """Never be called."""
-        raise NotImplementedError
-
-    def restart(self, connection: Connection) -> None:
         """Never be called."""
         raise NotImplementedError
 
@@ -224,7 +222,7 @@ def owner_of(bind: Engine | Connection, restart: Callable[[Connection], None]) -
     """Return the owner of a transaction on an engine, or of a part of one that is open."""
     if isinstance(bind, Engine):
         return ConnectionOwner(bind, restart)
-    return SavepointOwner(bind)
+    return SavepointOwner(bind, restart)
 
 
 def engine_of(session: Session) -> Engine | None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from sqlalchemy import TextClause
+from sqlalchemy import TextClause, TextualSelect
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.elements import ColumnClause
 from sqlalchemy.sql.functions import Function, FunctionElement, GenericFunction
@@ -23,7 +23,8 @@ _COMPUTES: Final = frozenset({
 def only_reads(clause: Any) -> bool:
     """Say of a statement that it is a SELECT with nothing else in it; of none, that it is not.
 
-    A function that nobody here knows may write, as may a text with a call or a sub-statement in it.
+    A function that nobody here knows may write, as may a text with a call or a sub-statement in it,
+    and one that is a whole statement.
     """
     return isinstance(clause, SelectBase) and not any(map(_may_write, iterate(clause)))
 
@@ -35,7 +36,7 @@ def _may_write(part: Any) -> bool:
         return part.is_literal and "(" in part.name  # that of count(*) is "*"
     if isinstance(part, TextClause):
         return "(" in part.text
-    return isinstance(part, UpdateBase)
+    return isinstance(part, UpdateBase | TextualSelect)
 
 
 def _only_computes(function: FunctionElement[Any]) -> bool:

@@ -104,6 +104,11 @@ class RunningTransaction:
             self.postponed = None
         return connection
 
+    def owner_wrote(self) -> None:
+        """Note what the owner has written for itself: a savepoint that is open may take it along."""
+        for joined in self._begun:
+            joined.holds_owner = True
+
     def needs_savepoint(self) -> bool:
         """Say whether there is anything that must stay when a unit of work is undone."""
         return not self.owner.restarts or bool(self._begun) or self.armed > 0
@@ -130,6 +135,7 @@ class RunningTransaction:
     def finish(self, joined: "Joined") -> None:
         """Note how a joined session's savepoint ended."""
         if not joined.has_begun:
+            joined.committed = False
             return
         self._begun.remove(joined)
         joined.has_begun = False
@@ -137,11 +143,12 @@ class RunningTransaction:
             self._arm(joined)
         elif not joined.is_let_go:
             self._undo(joined)
-        joined.committed = joined.wrote = joined.is_let_go = False
+        joined.committed = joined.wrote = joined.is_let_go = joined.holds_owner = False
 
     def _undo(self, joined: "Joined") -> None:
         if self.armed > joined.armed_before:
             self._undone = True
+        self._lost = self._lost or joined.holds_owner
         if joined.is_whole:
             self._lost, self.postponed = True, None
             self.owner.roll_back()
@@ -166,6 +173,8 @@ class Joined:
     """Whether it has done anything else than select."""
     is_whole: bool = False
     """Whether it has no savepoint, so that the whole transaction is undone with it."""
+    holds_owner: bool = False
+    """Whether what the owner has written stands in its savepoint, and goes with it."""
     is_let_go: bool = False
     """Whether it ends without being undone, although it was not committed."""
     _mode: Any = None
