@@ -4,7 +4,8 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
@@ -103,6 +104,25 @@ def within(measure: str, unit: str, ours: Sequence[float], limit: float) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """Which share of a measure's values stays within each limit."""
+
+    measure: str
+    unit: str
+    limits: Sequence[float]
+    shares: Sequence[float]
+
+    @classmethod
+    def of(
+        cls, measure: str, unit: str, limits: Sequence[float], rounds: Sequence[Sequence[float]]
+    ) -> "Histogram":
+        """Take the median of the rounds for each limit."""
+        return cls(
+            measure, unit, limits, [round(median(each), 4) for each in zip(*rounds, strict=True)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What the caller changes of a suite: its size, and how long the claim's snapshot is held."""
 
@@ -121,6 +141,7 @@ class Report:
     only: str = ""
     options: Options = Options()
     rows: list[Row] = field(default_factory=list)
+    histograms: list[Histogram] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
     load: float = field(default_factory=lambda: os.getloadavg()[0])
@@ -136,6 +157,10 @@ class Report:
         self.rows.append(row)
         print("  ".join(row.cells()), flush=True)
         self._write(whole=False)
+
+    def add_histogram(self, histogram: Histogram) -> None:
+        """Take the histogram of a measure; it is written with the next row."""
+        self.histograms.append(histogram)
 
     def holds(self) -> bool:
         """Tell whether no bar is missed."""
@@ -159,14 +184,18 @@ class Report:
         if self.folder is None:
             return
         path = self.folder / f"{self.suite}.json"
-        rows = [row.as_json() for row in self.rows]
+        when = {"measured": f"{datetime.now(UTC):%Y-%m-%d}", "load_at_start": round(self.load, 1)}
+        rows = [row.as_json() | when for row in self.rows]
+        histograms = {each.measure: asdict(each) for each in self.histograms}
         if not whole and path.exists():
-            rows = with_rows(json.loads(path.read_text())["rows"], rows)
+            kept = json.loads(path.read_text())
+            rows = with_rows(kept["rows"], rows)
+            histograms = {each["measure"]: each for each in kept["histograms"]} | histograms
         found = {
             "suite": self.suite,
-            "machine": machine(self.servers, self.packages)
-            | {"load_at_start": round(self.load, 1)},
+            "machine": machine(self.servers, self.packages),
             "rows": rows,
+            "histograms": list(histograms.values()),
         }
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")

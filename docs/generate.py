@@ -164,7 +164,8 @@ def speed_page(notes: dict[str, Any]) -> str:
         parts += [f"## {suite}\n", f"{about}\n"]
         parts.append(_rows("Measure", "Ours", "Reference", "Its value", "Ratio", "Bar", "Holds"))
         parts += [_measure_row(row) for row in found["rows"]]
-        parts.append(f"\n{_machine(found['machine'])}\n")
+        parts += [_histogram(each) for each in found["histograms"]]
+        parts.append(f"\n{_machine(found['machine'])} {_when(found['rows'])}\n")
     return "\n".join(parts)
 
 
@@ -198,6 +199,13 @@ def _measure_row(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _histogram(found: dict[str, Any]) -> str:
+    """Return the share of the values within each limit."""
+    titles = [f"≤ {limit:g} {found['unit']}" for limit in found["limits"]]
+    shares = " | ".join(f"{share:.1%}" for share in found["shares"])
+    return f"\n{_rows(found['measure'], *titles)}\n| share | {shares} |"
+
+
 def _figure(value: float) -> str:
     return f"{value:,g}"
 
@@ -206,6 +214,17 @@ def _machine(machine: dict[str, Any]) -> str:
     parts = {"Python": machine["python"]} | machine["servers"] | machine["packages"]
     named = ", ".join(f"{name} {version}" for name, version in parts.items())
     return f"{machine['cores']} cores, {machine['memory_gib']:g} GiB; {named}."
+
+
+def _when(rows: list[dict[str, Any]]) -> str:
+    """Return the days of the measurements, and how busy the machine was with other work."""
+    days, loads = ({row[name] for row in rows} for name in ("measured", "load_at_start"))
+    return f"Measured {_from_to(days)}, load at the start {_from_to(loads)}."
+
+
+def _from_to(values: set[Any]) -> str:
+    low, high = min(values), max(values)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _rows(*titles: str) -> str:

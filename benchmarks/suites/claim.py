@@ -45,8 +45,9 @@ class State:
     settled_under_snapshot: int = 0
 
 
-def states(many: int) -> list[State]:
+def states(many: int, hold: float) -> list[State]:
     """Return the states to measure, scaled to the largest of them."""
+    held = f" in {hold / 60:g} minutes" if hold else ""
     small = partial(Backlog, note=NOTE, per_transaction=BATCH)
     some, keys = many // 10, many // 100
     blocked = ((_BLOCK_KEYS, (None,)),)
@@ -67,7 +68,9 @@ def states(many: int) -> list[State]:
             ((_BLOCK_KEYS, ("down",)),),
         ),
         State(f"{keys:,} blocked keys", aside(keys, "'blocked-' || n"), blocked),
-        State(f"an old snapshot, {some:,} rows settled under it", settled_under_snapshot=some),
+        State(
+            f"an old snapshot, {some:,} rows settled under it{held}", settled_under_snapshot=some
+        ),
     ]
 
 
@@ -76,12 +79,14 @@ async def run(report: Report, rounds: int) -> None:
     report.packages = ("psycopg",)
     with postgres_server() as postgres:
         report.servers["PostgreSQL"] = postgres.version
-        empty = create_template(postgres, "nearly_empty")
-        for number, state in enumerate(states(report.options.size or MANY)):
+        for state in states(report.options.size or MANY, report.options.hold):
             if report.wants(state.name):
-                url = await asyncio.to_thread(_prepared, postgres, f"state_{number}", state)
+                url = await asyncio.to_thread(_prepared, postgres, "state", state)
+                # Made anew for each: what was claimed there for one state would lie there in the next.
+                empty = await asyncio.to_thread(create_template, postgres, "nearly_empty")
                 await _measure(report, rounds, state, url, empty)
-                postgres.drop_database(f"state_{number}")
+                for name in ("state", "nearly_empty"):
+                    postgres.drop_database(name)
 
 
 def _prepared(postgres: Postgres, name: str, state: State) -> str:

@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.arrival import Arrival, arrival
+from benchmarks.arrival import LIMITS, Arrival, arrival
 from benchmarks.backlog import copy_of, create_template, postgres_server
 from benchmarks.brokers.kafka import KafkaTopic
 from benchmarks.processes import run_side, running_side
-from benchmarks.report import Report, Row, at_least, within
+from benchmarks.report import Histogram, Report, Row, at_least, within
 from pillarbox.servers import Kafka, Postgres
 
 ROUNDS: Final = 3
@@ -49,6 +49,8 @@ async def run(report: Report, rounds: int) -> None:
                 waits = [each.arrival for each in found]
                 report.add(within(f"{measure}, p50", "ms", [each.p50 for each in waits], 4))
                 report.add(within(f"{measure}, p99", "ms", [each.p99 for each in waits], 15))
+                shares = [each.shares for each in waits]
+                report.add_histogram(Histogram.of(measure, "ms", LIMITS, shares))
                 report.add(within(f"{measure}, CPU", "cores", [each.cores for each in found], 0.3))
                 written = [each.written for each in found]
                 asked = [float(rate)] * len(found)
