@@ -6,6 +6,10 @@ synchronous commit follows it. Two projectors share one shard under a lease with
 travel through a network that may deliver them late, also after their sender died. Faults (crashes,
 expiries, lost acknowledgements, refusals, a database crash) are drawn from a budget.
 
+A projector sends one event of a key at a time, or with `together` those of a batch one after the other
+without waiting. Then the way to the broker keeps their order and has no gaps: what follows a message
+that was not stored is not stored either.
+
 `explore` visits all reachable states and returns the first violation, with the steps to it.
 Variants switch single rules of the protocol off, to show that the checks can fail.
 """
@@ -35,6 +39,7 @@ class Variant(Enum):
     CLAIM_BEFORE_READ = "the claim is committed before the rows are read"
     CLAIMS_OVER_NEW_CONNECTION = "what was read over a lost connection is claimed over a new one"
     FORGETS_LATE_COMMITS = "the lower bound forgets transactions that were open"
+    STORES_BEHIND_A_GAP = "sent together, a message is stored though one before it was not"
 
 
 class Budget(NamedTuple):
@@ -53,7 +58,9 @@ class Projector(NamedTuple):
     epoch: int = 0  # the lease it believes to hold; 0 for none
     phase: str = "idle"  # idle, read, claimed
     batch: tuple[str, ...] = ()
-    outcomes: tuple[tuple[str, str], ...] = ()  # event -> flying, acked, refused, unknown
+    outcomes: tuple[
+        tuple[str, str], ...
+    ] = ()  # event -> flying, acked, refused, unknown, held back
     bound: int = -1  # rows up to here were read
     late: frozenset[str] = frozenset()  # open when the bound was set
     again: frozenset[str] = frozenset()  # read before, to be sent again
@@ -72,6 +79,7 @@ class State(NamedTuple):
     network: frozenset[tuple[int, int, str]] = frozenset()  # projector, epoch, event
     log: tuple[str, ...] = ()
     budget: Budget = Budget()
+    together: bool = False  # several events of a key are in flight
 
 
 @dataclass(frozen=True)
@@ -88,9 +96,11 @@ class Step(NamedTuple):
     problem: str | None = None
 
 
-def explore(budget: Budget, variant: Variant | None = None) -> tuple[int, Violation | None]:
+def explore(
+    budget: Budget, variant: Variant | None = None, *, together: bool = False
+) -> tuple[int, Violation | None]:
     """Visit every reachable state; return how many there are, and the first violation."""
-    start = State(budget=budget)
+    start = State(budget=budget, together=together)
     came_from: dict[State, tuple[State, str] | None] = {start: None}
     queue = deque([start])
     while queue:
@@ -147,7 +157,7 @@ def unfinished(state: State) -> str | None:
 def steps(state: State, variant: Variant | None) -> Iterator[Step]:
     """Yield everything that can happen next."""
     yield from writers(state)
-    yield from network(state)
+    yield from network(state, variant)
     yield from faults(state, variant)
     if FAILED in state.statuses:
         due = tuple(DUE if status == FAILED else status for status in state.statuses)
@@ -166,12 +176,16 @@ def writers(state: State) -> Iterator[Step]:
             )
 
 
-def network(state: State) -> Iterator[Step]:
+def network(state: State, variant: Variant | None) -> Iterator[Step]:
     for message in sorted(state.network):
         who, epoch, event = message
+        if ahead(state, message):
+            continue
         rest = state._replace(network=state.network - {message})
         # Only first copies matter to the promises; leaving repeats out keeps the model small.
         stored = rest._replace(log=tuple(dict.fromkeys((*rest.log, event))))
+        if variant is not Variant.STORES_BEHIND_A_GAP:
+            rest = held_back(rest, message)
         yield Step(f"broker stores {event} of {who}", answer(stored, who, epoch, event, "acked"))
         if state.budget.lost_acks:
             for name, after in (("stores, ack lost", stored), ("never gets", rest)):
@@ -180,6 +194,24 @@ def network(state: State) -> Iterator[Step]:
         if state.budget.refusals:
             refused = answer(spend(rest, "refusals"), who, epoch, event, "refused")
             yield Step(f"fault: broker refuses {event} of {who}", refused)
+
+
+def ahead(state: State, message: tuple[int, int, str]) -> bool:
+    """Tell whether a message of the same sender and key is on its way before this one."""
+    who, epoch, event = message
+    before = EVENTS[: EVENTS.index(event)]
+    return any(KEY[e] == KEY[event] and (who, epoch, e) in state.network for e in before)
+
+
+def held_back(state: State, message: tuple[int, int, str]) -> State:
+    """Drop what is on its way behind a message that was not stored."""
+    who, epoch, event = message
+    for other in EVENTS[EVENTS.index(event) + 1 :]:
+        behind = (who, epoch, other)
+        if KEY[other] == KEY[event] and behind in state.network:
+            state = state._replace(network=state.network - {behind})
+            state = answer(state, who, epoch, other, "held back")
+    return state
 
 
 def answer(state: State, who: int, epoch: int, event: str, outcome: str) -> State:
@@ -286,7 +318,7 @@ def claim(state: State, who: int, variant: Variant | None) -> Iterator[Step]:
 def send_or_settle(state: State, who: int, variant: Variant | None) -> Iterator[Step]:
     one = state.projectors[who]
     outcomes = dict(one.outcomes)
-    sendable = [e for e in one.batch if may_send(one, outcomes, e, variant)]
+    sendable = [e for e in one.batch if may_send(state, one, e, variant)]
     for event in sendable:
         flying = with_projector(
             state, who, one._replace(outcomes=(*one.outcomes, (event, "flying")))
@@ -297,14 +329,16 @@ def send_or_settle(state: State, who: int, variant: Variant | None) -> Iterator[
         yield settle(state, who, variant)
 
 
-def may_send(one: Projector, outcomes: dict[str, str], event: str, variant: Variant | None) -> bool:
-    """One at a time per key, and none after a failure of its key."""
+def may_send(state: State, one: Projector, event: str, variant: Variant | None) -> bool:
+    """One at a time per key unless together, and none after a failure of its key."""
+    outcomes = dict(one.outcomes)
     if event in outcomes:
         return False
     before = [outcomes.get(e) for e in one.batch[: one.batch.index(event)] if KEY[e] == KEY[event]]
     if variant is Variant.GOES_ON_AFTER_FAILURE:
         return all(outcome not in (None, "flying") for outcome in before)
-    return all(outcome == "acked" for outcome in before)
+    good = {"acked", "flying"} if state.together else {"acked"}
+    return good.issuperset(before)
 
 
 def settle(state: State, who: int, variant: Variant | None) -> Step:
