@@ -41,10 +41,12 @@ from pillarbox.schema.tables import (
 from tests.schema.rows import new_id
 from tests.support.database import Database, Databases, opened
 
-POSTGRES: Final = ("postgres+psycopg", "session+asyncpg", "session+psycopg")
+POOLED: Final = "postgres+pgbouncer"
+POSTGRES: Final = ("postgres+psycopg", POOLED, "session+asyncpg", "session+psycopg")
 STORES: Final = (*POSTGRES, "session+sqlite")
 _BACKENDS: Final = {
     "postgres+psycopg": "postgres18+psycopg",
+    POOLED: "postgres18+psycopg",
     "session+asyncpg": "postgres18+asyncpg",
     "session+psycopg": "postgres18+psycopg",
     "session+sqlite": "sqlite+aiosqlite",
