@@ -37,25 +37,28 @@ class Bank:
         self.box = Pillarbox(rig.database.engine, self.bus, service="bank", environ=environ)
         self.model = self.box.read_model(Accounts, topics=[TOPIC], config=config, cache=cache)
 
-    def send(self, event_type: str, body: str, version: int, *, message_id: str = "") -> None:
+    def send(
+        self, event_type: str, body: str, version: int, number: int = 1, *, message_id: str = ""
+    ) -> None:
+        own_id = f"{event_type}-{version}" if number == 1 else f"{event_type}-{version}.{number}"
         headers = {
-            "event_id": message_id or f"{event_type}-{version}", "event_type": event_type,
+            "event_id": message_id or own_id, "event_type": event_type,
             "aggregate_type": "account", "aggregate_id": "a", "aggregate_version": str(version),
-            "event_number": "1",
+            "event_number": str(number),
         }  # fmt: skip
         self.bus.put(Incoming(TOPIC, "a", headers, body.encode(), "application/json"))
 
     def deposit(self, cents: int, version: int) -> None:
         self.send("Deposited", f'{{"account_id":"a","cents":{cents}}}', version)
 
-    def open(self, owner: str, version: int) -> None:
-        self.send("Opened", f'{{"account_id":"a","owner":"{owner}"}}', version)
+    def open(self, owner: str, version: int, number: int = 1) -> None:
+        self.send("Opened", f'{{"account_id":"a","owner":"{owner}"}}', version, number)
 
-    def rename(self, owner: str, version: int) -> None:
-        self.send("Renamed", f'{{"account_id":"a","owner":"{owner}"}}', version)
+    def rename(self, owner: str, version: int, number: int = 1) -> None:
+        self.send("Renamed", f'{{"account_id":"a","owner":"{owner}"}}', version, number)
 
-    def close(self, version: int) -> None:
-        self.send("Closed", '{"account_id":"a"}', version)
+    def close(self, version: int, number: int = 1) -> None:
+        self.send("Closed", '{"account_id":"a"}', version, number)
 
     async def row(self) -> tuple[str | None, int] | None:
         row = (await self.rig.rows()).get(("default", "a"))

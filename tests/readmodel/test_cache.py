@@ -1,6 +1,6 @@
 """Hot rows in a real Redis: removed after the commit, and never put back by a slow reader."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,13 +29,6 @@ from tests.support.database import on
 
 ROW = ("default", "a")
 on_one = on("postgres18+asyncpg")
-
-
-@pytest.fixture
-async def cache(redis_server: Redis) -> AsyncIterator[RedisRowCache]:
-    made = RedisRowCache(redis_server.url, prefix=f"test-{uuid4().hex}")
-    yield made
-    await made.close()
 
 
 def cached(rig: Rig, cache: RedisRowCache) -> Parts:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from pillarbox import Pillarbox
 from pillarbox.errors import InvalidConfig, ReadModelSourceChanged, RebuildFailed
@@ -11,7 +12,7 @@ from pillarbox.readmodel.checkpoint import Checkpoints, Generation, Source
 from pillarbox.readmodel.making import ReadModelRunner
 from pillarbox.readmodel.rebuild import LogRebuild
 from tests.readmodel.bank import QUICK, Bank, has, on_two, running
-from tests.readmodel.rig import Accounts, Deposited, Opened, Rig
+from tests.readmodel.rig import Account, Accounts, Deposited, Opened, Rig
 from tests.support.waiting import until
 
 
@@ -150,6 +151,22 @@ async def test_a_rebuild_from_a_subscription_begins_when_the_one_from_the_log_is
     assert await bank.row() == ("ann", 5)
     with pytest.raises(InvalidConfig, match="call rebuild, which goes on"):
         await bank.model.abandon()
+
+
+@on_two
+async def test_a_model_of_a_subscription_is_not_built_again_from_a_snapshot_query(
+    rig: Rig, bank: Bank
+) -> None:
+    """No place at a broker is that of the query's snapshot."""
+    await happen(rig, bank)
+    await bank.model.drain()
+
+    with pytest.raises(InvalidConfig, match="snapshot is for models that follow the log") as told:
+        await bank.model.rebuild(snapshot=select(Account.tenant_id, Account.account_id))
+
+    assert told.value.remedy == "rebuild from the broker's log"
+    assert await bank.row() == ("ann", 5)
+    assert await rig.count("readmodel") == 1
 
 
 @on_two

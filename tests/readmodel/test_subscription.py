@@ -7,7 +7,7 @@ import pytest
 from pillarbox import Pillarbox
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.memory_subscription import MemorySubscription
-from pillarbox.bus.subscription import Revoked
+from pillarbox.bus.subscription import Revoked, SubscriptionRequest
 from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ReadModelOps
 from tests.readmodel.bank import QUICK, TOPIC, Bank, has, on_two, running
@@ -92,6 +92,38 @@ async def test_rows_that_are_fed_by_many_aggregates_lose_nothing_side_by_side(ri
     assert table is Owners.table
     rows = await rig.rows(Owners.table)
     assert rows["default", "ann"]["accounts"] == 60
+
+
+@on_two
+async def test_rows_that_are_fed_by_many_aggregates_count_an_event_that_comes_again_once(
+    rig: Rig,
+) -> None:
+    """Their versions do not compare: the event's id alone tells that it was there before."""
+    bus = MemoryMessageBus()
+    box = Pillarbox(rig.database.engine, bus, service="bank", environ={})
+    owners = box.read_model(Owners, topics=[TOPIC], config=QUICK)
+    for number in range(5):
+        body = f'{{"account_id":"a{number}","owner":"ann"}}'.encode()
+        told = {
+            "event_id": f"m{number}", "event_type": "Opened", "aggregate_type": "account",
+            "aggregate_id": f"a{number}", "aggregate_version": "1", "event_number": "1",
+        }  # fmt: skip
+        bus.put(Incoming(TOPIC, f"a{number}", told, body, "application/json"))
+    await owners.drain()
+    before = await rig.rows(Owners.table)
+
+    bus.redeliver()
+    waiting = await waiting_for(bus, "owners")
+    await owners.drain()
+
+    assert before["default", "ann"]["accounts"] == waiting == 5
+    assert await rig.rows(Owners.table) == before
+    assert await waiting_for(bus, "owners") == 0
+
+
+async def waiting_for(bus: MemoryMessageBus, consumer: str) -> int:
+    """Count what the bus has for a consumer."""
+    return await bus.subscribe(SubscriptionRequest(consumer, (TOPIC,))).lag()
 
 
 @on_two

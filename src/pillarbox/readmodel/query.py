@@ -1,8 +1,9 @@
 """The query side: read rows of a model, and wait until it has reached an event."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
@@ -22,7 +23,10 @@ from pillarbox.schema.tables import inbox, outbox, readmodel_held, table_in
 from pillarbox.tenancy import DEFAULT_TENANT, Tenancy
 
 Query = TypeVar("Query", contravariant=True)  # noqa: PLC0105 - a word of the domain
+Cached = TypeVar("Cached")
 Answer = TypeVar("Answer", covariant=True)  # noqa: PLC0105 - a word of the domain
+
+log = logging.getLogger("pillarbox.readmodel")
 
 _PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.1
@@ -45,7 +49,7 @@ class ReadDAO:
 
     Without `tenant_id` the tenant is that of the context; where tenancy is required, which sessions of
     an application know, there must be one. With a `cache`, `get` answers from it, and fills it with
-    rows that it can give back as they are.
+    rows that it can give back as they are; while the cache is away it reads the table.
     """
 
     def __init__(
@@ -66,13 +70,13 @@ class ReadDAO:
         if self._cache is None:
             return await self._read(row_id)
         place = (self._tenant_id, str(row_id))
-        found = await self._cache.get(self._model.name, place)
-        if found.content is not None:
+        found = await self._from_cache(self._cache.get(self._model.name, place))
+        if found is not None and found.content is not None:
             return decoded(found.content, self._columns())
         row = await self._read(row_id)
         content = None if row is None else encoded(row, self._columns())
-        if content is not None:
-            await self._cache.put(self._model.name, place, content, found.token)
+        if found is not None and content is not None:
+            await self._from_cache(self._cache.put(self._model.name, place, content, found.token))
         return row
 
     async def find(self, *, limit: int = 100, after: object = None, **equal: Any) -> Sequence[Row]:
@@ -90,6 +94,15 @@ class ReadDAO:
             query = query.where(key > after)
         rows = await self._session.execute(query.order_by(key).limit(limit))
         return [dict(row) for row in rows.mappings()]
+
+    async def _from_cache(self, answer: Awaitable[Cached]) -> Cached | None:
+        """Wait for the cache; without it rows are read from their table."""
+        try:
+            return await answer
+        except Exception as error:  # noqa: BLE001 - a cache of any kind; the table has the row
+            name = type(error).__name__
+            log.warning("cache_away", extra={"model": self._model.name, "error_class": name})
+            return None
 
     async def _read(self, row_id: object) -> Row | None:
         key = self._model.table.c[self._model.id_column]
