@@ -86,7 +86,8 @@ async def listening(serve: Serve, shown: ssl.SSLContext | None = None) -> AsyncI
         except OSError:
             return  # The client has refused what it was shown.
         try:
-            await serve(reader, made[0])
+            with suppress(OSError):  # A client may reset its connection whenever it likes.
+                await serve(reader, made[0])
         finally:
             made[0].transport.abort()
 

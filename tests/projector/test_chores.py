@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
+import pytest
+
+from pillarbox.outbox.release import CHUNK
 from pillarbox.projector.breaker import Breaker
 from pillarbox.projector.chores import Chores
 from pillarbox.projector.observer import Observer
@@ -28,6 +31,7 @@ class Waiting:
     slow: dict[str, Callable[[], object]] = field(default_factory=dict)
     """Topics whose release takes over a second, and what is done meanwhile."""
     released: list[str] = field(default_factory=list)
+    chunks: list[int] = field(default_factory=list)
 
     async def controls(self) -> Sequence[Control]:
         return self.asked_for
@@ -36,9 +40,10 @@ class Waiting:
         return [*self.slow, "orders"] if any(self.keys.values()) else []
 
     async def release_topic(
-        self, topic: str, keys: int, apart: Mapping[str, int] | None = None
+        self, topic: str, keys: int, apart: Mapping[str, int] | None = None, chunk: int = CHUNK
     ) -> int:
         self.released.append(topic)
+        self.chunks.append(chunk)
         self.clock += 0.1
         if topic in self.slow:
             self.clock += 1.2
@@ -114,6 +119,44 @@ async def test_a_topic_that_is_tried_is_not_looked_at_again_at_once() -> None:
 
     assert await looked.look() == 1.0
     assert waiting.keys == {"acme": 1_099}
+
+
+async def test_a_try_is_one_event_and_not_all_that_a_release_would_bring() -> None:
+    """A thousand rows came back and were set aside again, each five seconds, by each member."""
+    waiting = Waiting({"acme": 1_100})
+    looked = chores(waiting)
+    looked.work.topics["orders"] = Breaker(pause=0.1)
+    await looked.look()
+
+    del looked.work.topics["orders"]
+    await looked.look()
+
+    assert waiting.chunks == [1, CHUNK]
+
+
+async def test_a_topic_that_is_away_is_waited_for_until_it_is_tried() -> None:
+    waiting = Waiting({"acme": 1})
+    looked = chores(waiting)
+    looked.work.topics["orders"] = Breaker(pause=1.0, again_at=1.0)
+
+    await looked.look()
+    assert looked.awaits_topics
+
+    waiting.clock = 1.0
+    await looked.look()
+    assert (waiting.keys, looked.awaits_topics) == ({"acme": 0}, False)
+
+
+@pytest.mark.parametrize("tenant_id", ["*", "acme"])
+async def test_a_topic_that_is_away_and_paused_is_not_waited_for(tenant_id: str) -> None:
+    """Nothing of it will be sent, whatever time passes."""
+    waiting = Waiting({"acme": 1}, clock=2.0)
+    looked = chores(waiting, Control(tenant_id, "orders", paused=True, events_per_second=None))
+    looked.work.topics["orders"] = Breaker(pause=1.0, again_at=1.0)
+
+    await looked.look()
+
+    assert (waiting.keys, looked.awaits_topics) == ({"acme": 1}, False)
 
 
 async def test_a_limited_topic_lets_go_of_what_its_rate_allows() -> None:

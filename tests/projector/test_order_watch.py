@@ -1,5 +1,7 @@
 """A broken order is noticed, once for each event, and nothing else is taken for one."""
 
+from time import process_time
+
 from pillarbox.projector.order import OrderWatch
 from pillarbox.projector.store import OutboxEvent
 from tests.projector.events import event, numbers
@@ -82,3 +84,28 @@ def test_what_others_may_own_meanwhile_begins_anew() -> None:
     watch.forget()
 
     assert watch.broken([versioned(1, 1)]) == []
+
+
+def test_what_is_forgotten_costs_no_more_than_what_is_remembered() -> None:
+    """Each event that was forgotten walked past those that had been before it."""
+    watch = OrderWatch()
+    events = [versioned(n, n, author=f"o-{n}") for n in range(1, 60_001)]
+    took = []
+
+    for first in range(0, len(events), 20_000):
+        began = process_time()
+        for batch in range(first, first + 20_000, 500):
+            watch.broken(events[batch : batch + 500])
+        took.append(process_time() - began)
+
+    assert took[-1] < 5 * took[0]
+
+
+def test_only_the_last_events_are_remembered() -> None:
+    watch = OrderWatch()
+
+    watch.broken([versioned(n, n, author=f"o-{n}") for n in range(1, 60_001)])
+
+    assert 15_000 < len(watch._judged) <= 20_000
+    assert 15_000 < len(watch._last) <= 20_000
+    assert numbers(watch.broken([versioned(60_001, 1, author="o-60000")])) == [60_001]

@@ -14,7 +14,7 @@ from pillarbox.projector.settler import DeadHook, Settler
 from pillarbox.projector.signals import Signals
 from pillarbox.projector.store import Failure, OutboxEvent, Settled, Settlement
 from pillarbox.projector.work import Work
-from tests.projector.events import event, numbers, publish, work
+from tests.projector.events import event, numbers, publish, taken, work
 from tests.support.waiting import until
 
 
@@ -161,3 +161,35 @@ async def test_events_whose_lease_is_lost_count_as_fenced_and_not_as_settled() -
     await made._settle(*hand.take_settlement())
 
     assert Counts.told == {"fenced": 3, "sent": 1, "failed": 0, "dead": 1}
+
+
+class Fenced(Observer):
+    def __init__(self) -> None:
+        self.events: list[int] = []
+
+    def fenced(self, events: int) -> None:
+        self.events.append(events)
+
+
+@pytest.mark.parametrize("lapses", [False, True])
+async def test_what_is_fenced_is_counted_once_also_if_the_lease_lapses_meanwhile(
+    lapses: bool,
+) -> None:
+    """What was dropped while its settlement was being written was counted again after it."""
+    hand, observer = work(), Fenced()
+
+    class Overtaken(Desk):
+        async def settle(self, *_: object) -> Settled:
+            if lapses:
+                observer.fenced(hand.drop(frozenset({0})))  # as Tenure does
+            return Settled(lost=frozenset({0}))
+
+    hand.claimed(UUID(int=1), [event(1, "a"), event(2, "b"), event(3, "c")], {0: 1}, 0.0)
+    batch = taken(hand)
+    hand.answered(batch._replace(events=batch.events[:2]), [ACCEPTED] * 2, 0.0)
+    made = settler(Overtaken(), hand)
+    made.observer = observer
+
+    await made._settle(*hand.take_settlement())
+
+    assert sum(observer.events) == 3

@@ -100,10 +100,11 @@ def all_shards(hand: Hand, shards: frozenset[int]) -> frozenset[int]:
     return shards
 
 
-def let_go_of_all(hand: Hand, settlement: Settlement, lost: frozenset[int]) -> None:
+def let_go_of_all(hand: Hand, settlement: Settlement, lost: frozenset[int]) -> int:
     for event in settlement.leaving():
         hand._claims.pop(event.seq, None)
         hand.seqs.discard(event.seq)
+    return 0
 
 
 def drop_in_hand_only(

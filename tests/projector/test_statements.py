@@ -18,7 +18,7 @@ SCOPES = [scope_of(None), scope_of(["acme", "globex"]), scope_of(None, "0/8")]
 @pytest.mark.parametrize("scope", SCOPES, ids=str)
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_psycopg_looks_for_the_parameters_of_a_statement_only_once(name: str, scope: Scope) -> None:
-    texts = Statements(schema="pillarbox", shards=65_536, scope=scope, by_row=True)
+    texts = Statements(schema="s" * 63, shards=65_536, scope=scope, by_row=True)
 
     assert len(texts[name]) <= MAX_CACHED_STATEMENT_LENGTH
 

@@ -202,8 +202,8 @@ def test_of_a_tenant_whose_events_are_all_set_aside_more_is_claimed_until_one_go
 
     for _ in range(8):
         asked.append(limited.quotas(0.0)["acme"])
-        limited.learn(events(asked[-1]), [])
-    limited.learn(events(64), events(1))
+        limited.learn(events(asked[-1]), [], 0.0)
+    limited.learn(events(64), events(1), 0.0)
 
     assert asked == [1, 2, 4, 8, 16, 32, 64, 64]
     assert limited.quotas(0.0)["acme"] == 1
@@ -211,8 +211,21 @@ def test_of_a_tenant_whose_events_are_all_set_aside_more_is_claimed_until_one_go
 
 def test_a_tenant_that_has_spent_its_rate_is_not_claimed_for_whatever_was_set_aside() -> None:
     limited = throttle(Control("acme", "*", paused=False, events_per_second=1))
-    limited.learn(events(5), [])
+    limited.learn(events(5), [], 0.0)
 
     limited.spend(events(1))
 
     assert limited.quotas(0.0) == {"acme": 0}
+
+
+def test_what_was_set_aside_long_ago_lets_no_more_be_claimed_than_may_go() -> None:
+    """When the key of a slow tenant was let go of, 64 of its events went at once."""
+    limited = throttle(Control("acme", "*", paused=False, events_per_second=1))
+    for _ in range(6):
+        limited.learn(events(1), [], 0.0)
+
+    asked = [limited.quotas(at)["acme"] for at in (0.9, 1.1)]
+    limited.learn(events(1), [], 1.1)
+
+    assert asked == [64, 1]
+    assert limited.quotas(1.2)["acme"] == 2

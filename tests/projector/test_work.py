@@ -324,7 +324,7 @@ def test_what_is_dropped_with_a_lease_that_a_settlement_finds_lost_is_counted() 
 
     _, dropped = hand.settled(settlement, Settled(lost=frozenset(epochs)))
 
-    assert dropped == 9
+    assert dropped == 10
 
 
 def test_what_was_claimed_under_a_lease_that_is_lost_is_not_sent() -> None:

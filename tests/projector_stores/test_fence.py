@@ -267,7 +267,7 @@ async def test_whoever_freezes_with_locks_of_a_transaction_is_ended_by_the_serve
     if name == "take":
         await rig.run(update(outbox_lease).values(member_id=None))
     parameters = {"member": owner.member_id, "scope": "all", "shards": None, "take": 1}
-    topic = {"topic": "orders", "keys": 1, "apart": [], "rooms": []}
+    topic = {"topic": "orders", "keys": 1, "apart": [], "rooms": [], "window": 1}
     statement = Statements(schema=None, shards=64, scope=ALL, by_row=False)[name]
     frozen = await connect_to(rig.database.url)()
     await frozen.execute("BEGIN")

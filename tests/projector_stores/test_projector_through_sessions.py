@@ -176,6 +176,20 @@ async def test_a_topic_that_comes_back_is_served_again(tmp_path: Path) -> None:
     assert words(bus) == ["a", "b"]
 
 
+async def test_a_drain_waits_for_a_topic_whose_events_are_set_aside(tmp_path: Path) -> None:
+    """After a second and a half nothing was in hand, and the next claim was empty."""
+    bus = MemoryMessageBus()
+    gone = Unavailable("missing", "in this test", topic="default.note")
+    bus.fail_with(says("a"), gone, times=5)
+    async with sqlite(tmp_path) as sessions:
+        await note(sessions, "a", "b")
+
+        async with asyncio.timeout(30):
+            sent = await OutboxProjector(sessions, bus).drain()
+
+    assert (sent, words(bus)) == (2, ["a", "b"])
+
+
 async def test_two_projectors_on_one_file_send_everything_once(tmp_path: Path) -> None:
     bus = MemoryMessageBus()
     async with (

@@ -1,18 +1,25 @@
 """Who may work beside whom: members that serve some of the same tenants, whatever the store."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import delete, text, update
+from sqlalchemy import create_engine, delete, text, update
+from sqlalchemy.pool import NullPool
 
+from pillarbox.database import async_url, sync_url
 from pillarbox.errors import ScopeOverlaps
 from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.statements import Statements
 from pillarbox.projector.scope import ALL, Scope
+from pillarbox.schema import apply
 from pillarbox.schema.tables import outbox_lease, outbox_member
-from pillarbox.servers import PgBouncer
+from pillarbox.servers import PgBouncer, Postgres
 from tests.projector_stores.rig import Rig
+from tests.support.database import opened
 from tests.support.waiting import until
 
 
@@ -43,18 +50,13 @@ async def test_of_two_overlapping_scopes_that_join_together_one_is_refused(rig: 
     assert len(await rig.all(outbox_member)) == 1
 
 
-@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
 @pytest.mark.parametrize("pooled", [False, True], ids=["directly", "through a pooler"])
 async def test_of_two_that_wait_to_join_one_is_refused_whatever_the_databases_isolation(
-    rig: Rig, pgbouncer: PgBouncer, pooled: bool
+    postgres18: Postgres, pgbouncer: PgBouncer, pooled: bool
 ) -> None:
     """In REPEATABLE READ each looked at what was there before it had waited for the other."""
-    name = rig.database.url.database or ""
-    await rig.run(
-        text(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'")
-    )
-    rig.dsn = pgbouncer.url_of(name) if pooled else None
-    try:
+    async with repeatable_read(postgres18) as rig:
+        rig.dsn = pgbouncer.url_of(rig.database.name) if pooled else None
         async with rig.database.engine.connect() as third, asyncio.TaskGroup() as group:
             await third.execute(text("SELECT pg_advisory_xact_lock(7017483652)"))
             joining = [
@@ -62,11 +64,33 @@ async def test_of_two_that_wait_to_join_one_is_refused_whatever_the_databases_is
             ]
             await until(lambda: both_wait(rig), "both wait for the third")
             await third.rollback()
-    finally:
-        await rig.run(text(f'ALTER DATABASE "{name}" RESET default_transaction_isolation'))
 
-    assert sorted(task.result() for task in joining) == [False, True]
-    assert len(await rig.all(outbox_member)) == 1
+        assert sorted(task.result() for task in joining) == [False, True]
+        assert len(await rig.all(outbox_member)) == 1
+
+
+@asynccontextmanager
+async def repeatable_read(postgres: Postgres) -> AsyncIterator[Rig]:
+    """Make a database of its own: a pooler's connections to one keep the default they began with."""
+    name = f"isolation_{uuid4().hex}"
+    address = postgres.create_database(name)
+    engine = create_engine(sync_url(address), poolclass=NullPool)
+    apply(engine)
+    with engine.begin() as connection:
+        isolation = "default_transaction_isolation = 'repeatable read'"
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET {isolation}")
+    engine.dispose()
+    try:
+        async with (
+            opened(
+                name, async_url(address.replace("postgresql:", "postgresql+psycopg:"))
+            ) as database,
+            AsyncExitStack() as stack,
+        ):
+            assert await database.scalar("SHOW transaction_isolation") == "repeatable read"
+            yield Rig("postgres+psycopg", database, stack)
+    finally:
+        postgres.drop_database(name)
 
 
 async def joined(rig: Rig, scope: Scope) -> bool:

@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from pillarbox.projector.postgres.connecting import connect_to
 from pillarbox.projector.postgres.statements import Statements
+from pillarbox.projector.postgres.store import PostgresStore
 from pillarbox.projector.scope import Scope
 from tests.projector_stores.rig import Rig
 
@@ -33,12 +34,19 @@ PLANS = {
     "count_attempt": {KEY},
     "unmark": {KEY},
 }
+# Planned each time for the table as it is: in one with few rows all of them may be read.
+PLANNED_ANEW = {
+    "settle_sent_many", "settle_deleted_many", "promote", "release_keys", "set_aside", "block_keys",
+    "settle_failed", "count_attempt", "unmark",
+}  # fmt: skip
 # A key for each row.
 FILL = text("""
     INSERT INTO outbox (id, tenant_id, status, occurred_at, shard_hash, event_type, topic, key, payload)
     SELECT gen_random_uuid(), 'default', :status, now(), n * 7919 % 65536, 'T', 't', 'k' || n, '{}'
     FROM generate_series(1, CAST(:rows AS int)) n""")
-OUTBOX = re.compile(r"(Seq Scan|Index.* Scan using (\w+)) on outbox ")
+OUTBOX = re.compile(
+    r"(?:(?=Seq)|Index.* Scan using )(\w+)(?: Scan)? on outbox .*(?:\n *Index Cond: (.*))?"
+)
 
 
 def numbered(statement: bytes) -> bytes:
@@ -54,7 +62,7 @@ def numbered(statement: bytes) -> bytes:
 @pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
 @pytest.mark.parametrize("name", PLANS)
 async def test_a_plan_for_an_empty_table_uses_the_index_of_a_full_one(rig: Rig, name: str) -> None:
-    assert await indexes_of_plan(rig, name) == PLANS[name]
+    assert await indexes_of_plan(rig, name, strict=name not in PLANNED_ANEW) == PLANS[name]
 
 
 @pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
@@ -65,7 +73,7 @@ async def test_so_does_one_for_a_table_that_had_rows_of_many_tenants(rig: Rig, n
     await look_at_values(rig)
     await rig.clear()
 
-    assert await indexes_of_plan(rig, name) == PLANS[name]
+    assert await indexes_of_plan(rig, name, strict=name not in PLANNED_ANEW) == PLANS[name]
 
 
 @pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
@@ -87,7 +95,7 @@ async def look_at_values(rig: Rig) -> None:
     await connection.close()
 
 
-async def indexes_of_plan(rig: Rig, name: str) -> set[str]:
+async def indexes_of_plan(rig: Rig, name: str, *, strict: bool = True) -> set[str]:
     """Return what a plan reads the outbox by, when it is made now."""
     statements = Statements(schema=None, shards=64, scope=Scope(), by_row=False)
     connection = await connect_to(rig.database.url)()
@@ -95,12 +103,21 @@ async def indexes_of_plan(rig: Rig, name: str) -> set[str]:
         await connection.execute("VACUUM (ANALYZE) outbox")
         explain = b"EXPLAIN (GENERIC_PLAN) " + numbered(statements[name])
         cursor = await connection.execute(explain, prepare=False)
-        plan = [line for (line,) in await cursor.fetchall()]
+        plan = "\n".join(line for (line,) in await cursor.fetchall())
     finally:
         await connection.close()
 
-    used = [found for line in plan if (found := OUTBOX.search(line))]
-    return {found[2] or found[1] for found in used}
+    return {
+        index if by_key(index, condition) or not strict else f"all of {index}"
+        for index, condition in OUTBOX.findall(plan)
+    }
+
+
+def by_key(index: str, condition: str) -> bool:
+    """Tell whether an index leads to a row: the primary key may be read from end to end."""
+    return index != KEY or (
+        "tenant_id" in condition and re.search(r"\bid\b", condition) is not None
+    )
 
 
 @pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
@@ -115,8 +132,42 @@ async def test_a_topic_is_released_by_time_and_for_a_limited_tenant_by_its_own_k
     plan = "\n".join(line for (line,) in found)
     await connection.close()
 
-    used = re.findall(r"(Seq|Index)(?: Only)? Scan(?: using (\w+))? on outbox_blocked_key", plan)
-    assert used == [
-        ("Index", "ix_outbox_blocked_key_topic"),
-        ("Index", "outbox_blocked_key_pkey"),
+    used = re.findall(
+        r"(Seq|Index)(?: Only)? Scan(?: using (\w+))? on outbox_blocked_key"
+        r"(?:.*\n *Index Cond: (.*))?",
+        plan,
+    )
+    by_time = ("Index", "ix_outbox_blocked_key_topic")
+    assert [found[:2] for found in used[:2]] == [by_time, by_time], plan
+    assert used[2:] == [
+        ("Index", "outbox_blocked_key_pkey", "((tenant_id)::text = limited.tenant_id)"),
+        (
+            "Index",
+            "outbox_blocked_key_pkey",
+            "(((tenant_id)::text = (w.tenant_id)::text) AND ((key)::text = (w.key)::text))",
+        ),
     ], plan
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+async def test_settling_several_tenants_keeps_no_plan_that_was_made_for_a_small_table(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pillarbox.projector.postgres.settling._WORTH_AN_INDEX", 4)
+    for seq in range(6):
+        await rig.record(seq, tenant_id=f"t{seq}")
+    owner = await rig.owner()
+    events = await owner.claim()
+    assert isinstance(owner.store, PostgresStore)
+
+    kept = []
+    for first in (0, 2, 4):
+        await owner.settle(sent=events[first : first + 2])
+        async with owner.store._settling.use() as connection:
+            found = await connection.execute(
+                "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%''SENT''%'",
+                prepare=False,
+            )
+            kept.append(await found.fetchone())
+
+    assert kept == [(0,), (0,), (1,)]

@@ -207,6 +207,18 @@ def test_the_fewer_keys_are_released_together_the_more_rows_each_has() -> None:
     assert [chunk_for(keys) for keys in (0, 1, 10, 500, 60_000)] == [1_000, 1_000, 1_000, 20, 1]
 
 
+async def test_of_a_key_that_is_tried_one_event_comes_back_and_then_all_others(rig: Rig) -> None:
+    await rig.record(1, 2, 3)
+    owner = await rig.owner()
+    await _wait(owner)
+
+    await owner.store.release_topic("orders", 1, {}, chunk=1)
+
+    assert await rig.states() == {1: "NEW", 2: "key", 3: "key"}
+    await owner.settle(sent=await owner.claim())
+    assert await rig.states() == {1: "SENT", 2: "NEW", 3: "NEW"}
+
+
 async def test_a_tenant_that_is_named_apart_lets_go_of_no_more_than_told(rig: Rig) -> None:
     for tenant in ("acme", "bolt", "cole"):
         for number in range(3):
@@ -263,6 +275,38 @@ async def test_of_a_limited_tenant_too_the_key_that_waits_for_longest_goes_first
     assert await owner.store.release_topic("orders", 10, {"acme": 1}) == 1
 
     assert await rig.states() == {1: "key", 2: "NEW"}
+
+
+@pytest.mark.parametrize("rig", ["postgres+psycopg"], indirect=True)
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "behind those of another tenant"])
+async def test_of_a_limited_tenant_with_many_keys_not_all_are_looked_at(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Each look read and sorted all of them: they have no index by time."""
+    monkeypatch.setattr("pillarbox.projector.postgres.settling._KEYS_LOOKED_AT", 2)
+    for seq, key in enumerate("abcde"):
+        await rig.record(seq, key=key, tenant_id="acme")
+    for seq in range(10, 10 + others):
+        await rig.record(seq, key=f"z{seq}", tenant_id="zeta")
+    owner = await rig.owner()
+    await _wait(owner)
+    past, columns = datetime.now(UTC) - LONG_AGO, outbox_blocked_key.c
+    await rig.run(
+        update(outbox_blocked_key).where(columns.key == "d").values(blocked_at=past),
+        update(outbox_blocked_key)
+        .where(columns.tenant_id == "zeta")
+        .values(blocked_at=past - LONG_AGO),
+    )
+
+    back = list[str]()
+    for _ in range(5):
+        await owner.store.release_topic("orders", 10, {"acme": 1, "zeta": 0})
+        [event] = await owner.claim()
+        back.append(event.lane[1])
+        await owner.settle(sent=[event])
+
+    assert back[0] == ("a" if others else "d")
+    assert sorted(back) == list("abcde")
 
 
 async def _wait(owner: Owner) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, case, delete, func, literal, nul
 
 from pillarbox.outbox.release import EXPIRED, SKIPPED, Released, release_keys, troubled
 from pillarbox.schema.tables import outbox, table_in
-from pillarbox.schema.types import TransactionId
+from pillarbox.schema.types import DatabaseTime, TransactionId
 
 _SHOWN = (
     "id", "event_type", "topic", "key", "seq", "status", "retry_count", "error_class",
@@ -90,7 +90,8 @@ def _as_new(columns: Any) -> dict[str, Any]:
         "set_aside": None,
         "txid": TransactionId(),  # the feed finds it by the transaction that brought it back
         "retry_count": 0,
-        "retry_after": None,
+        # Those behind it may have gone: this tells that it comes late because somebody wanted it.
+        "retry_after": DatabaseTime(),
         "error_class": None,
         "error_message": None,
         # Whoever retries an expired event wants it sent; it would expire again at once.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pillarbox.outbox.release import CHUNK
 from pillarbox.outbox.wakeup import Wakeup
 from pillarbox.projector.store import Store, StoreUnavailable
 from pillarbox.projector.tenure import Tenure
@@ -35,6 +36,8 @@ class Chores:
     sleep_idle: float
     now: Callable[[], float]
     poll_failed: Callable[[str, StoreUnavailable], None]
+    awaits_topics: bool = False
+    """Whether the last look met keys of a topic that is away, and will be tried again."""
 
     async def look_for_ever(self) -> None:
         """Look after what is due and what operators ask for."""
@@ -58,8 +61,11 @@ class Chores:
         if not self.tenure.epochs:
             return _SELDOM  # whoever sends nothing does not know which topics can be had
         more = False
-        for topic in await self.store.waiting_topics():
+        topics = await self.store.waiting_topics()
+        for topic in topics:
             more |= await self._release(topic, self.now())
+        # A try that found no key to let go of leaves its topic's pause behind it: nothing to wait for.
+        self.awaits_topics = any(self._is_away(topic, self.now()) for topic in topics)
         promoted = await self.store.promote(sorted(self.tenure.epochs))
         if promoted.events:
             self.wake()
@@ -74,22 +80,29 @@ class Chores:
     async def _release(self, topic: str, now: float) -> bool:
         """Let go of keys that wait for a topic; tell whether more should follow at once.
 
-        While its breaker is open it is one key, as a try. Where there is a rate, it is what the rate
+        While its breaker is open it is one event, as a try. Where there is a rate, it is what the rate
         allows, and more only when time has passed.
         """
-        if ("*", topic) in self.throttle.shut_topics(now):
+        if ("*", topic) in self.throttle.shut_topics(now) or self._is_away(topic, now):
             return False
         breaker = self.work.topics.get(topic)
-        if breaker is not None and (breaker.trying or now < breaker.again_at):
-            return False
         room = self.throttle.room(topic, now)
         most = _RELEASED_AT_ONCE if room < 0 else min(room, _RELEASED_BY_RATE)
         keys = most if breaker is None else min(most, 1)
         apart = self.throttle.rooms_apart(topic, now)
-        released = await self.store.release_topic(topic, keys, apart) if keys else 0
+        # What is tried may go back at once: not more of it than tells whether the topic is back.
+        chunk = CHUNK if breaker is None else 1
+        released = await self.store.release_topic(topic, keys, apart, chunk) if keys else 0
         if released:
             self.wake()
         return released == _RELEASED_AT_ONCE and room < 0
+
+    def _is_away(self, topic: str, now: float) -> bool:
+        """Tell whether a topic is to be tried later, or just now; one that is shut is not tried."""
+        breaker = self.work.topics.get(topic)
+        if breaker is None or ("*", topic) in self.throttle.shut_topics(now):
+            return False
+        return breaker.trying or now < breaker.again_at
 
     async def listen_for_ever(self) -> None:
         """Wake up when another process commits; polling goes on whatever happens here."""

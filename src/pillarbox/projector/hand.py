@@ -111,9 +111,13 @@ class Hand:
         self._fenced.update((shard, self._relied_on[shard]) for shard in shards)
         return frozenset(at for at in shards if self._epochs[at] == self._relied_on[at])
 
-    def settled(self, settlement: Settlement, lost: frozenset[int] = frozenset()) -> None:
-        """Let go of what is written; a claim on its way may have read it as it was before."""
+    def settled(self, settlement: Settlement, lost: frozenset[int] = frozenset()) -> int:
+        """Let go of what is written; a claim on its way may have read it as it was before.
+
+        Return how many events of lost shards went with it: what was dropped since is not among them.
+        """
         leaving = list(settlement.leaving())
+        fenced = [e for e in leaving if e.shard in lost and e.seq in self._settling] if lost else ()
         self._left_lately.update([event.seq for event in leaving if event.shard not in lost])
         settling, claims, begun = self._settling, self._claims, dict[int, _Claim]()
         for event in leaving:
@@ -128,6 +132,7 @@ class Hand:
         if lost:
             gone = {event.seq for event in leaving if event.shard in lost}
             self.seqs -= gone - claims.keys() - self._left_lately
+        return len(fenced)
 
     def drop(self, shards: frozenset[int], settlement: Settlement) -> dict[int, OutboxEvent]:
         """Let go of the events of shards, also in a settlement to come; return them by number."""

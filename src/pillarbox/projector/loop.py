@@ -260,7 +260,7 @@ class Loop:
         work.shut = self._throttle.shut_topics(now)
         going = work.claimed(request.claim_id, events, epochs, self._now(), ahead=claimed.news)
         self._throttle.spend(going)
-        self._throttle.learn(events, going)
+        self._throttle.learn(events, going, self._now())
         self._observer.claimed(len(events), timedelta(seconds=self._now() - now))
         if work.to_settle:
             self._signals.outcomes.set()
@@ -288,7 +288,7 @@ class Loop:
         await within(self._signals.wake, limit)
 
     async def _nothing_left(self) -> bool:
-        """Tell whether what was claimed is settled and nothing has become due since."""
+        """Tell whether what was claimed is settled, nothing has become due since, no topic is away."""
         if self._in_hand:
             await self._wait_for_room()
             return False
@@ -299,7 +299,12 @@ class Loop:
         except StoreUnavailable as error:
             self._poll_failed("look_failed", error)
             return False
-        return not self._signals.wake.is_set()
+        if self._signals.wake.is_set():
+            return False
+        if not self._chores.awaits_topics:
+            return True
+        await within(self._signals.wake, _PAUSE_AFTER_ERROR)
+        return False
 
     # Publishing
 

@@ -1,11 +1,14 @@
 """Notice a broken order: an aggregate's event that is sent with a lower version than one before it."""
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 from pillarbox.projector.store import Lane, OutboxEvent
 
 _REMEMBERED: Final = 20_000
+# So many are forgotten together: a dictionary walks past what was deleted from it to find its first.
+_FORGOTTEN: Final = 2_000
 
 
 class OrderWatch:
@@ -50,5 +53,6 @@ class OrderWatch:
 
 
 def _shorten(remembered: dict[Any, Any]) -> None:
-    while len(remembered) > _REMEMBERED:
-        del remembered[next(iter(remembered))]
+    if len(remembered) > _REMEMBERED:
+        for oldest in list(islice(remembered, len(remembered) - _REMEMBERED + _FORGOTTEN)):
+            del remembered[oldest]

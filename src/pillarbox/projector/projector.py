@@ -95,8 +95,8 @@ class OutboxProjector:
     async def drain(self) -> int:
         """Work until nothing is left that may be sent now; return how many events were.
 
-        A bus that is down is waited for; `stop` ends that. What is paused, due later or of a tenant
-        over its rate is left.
+        A bus that is down, or a topic, is waited for, however long; `stop` ends that. What is paused,
+        due later, behind an event that failed, or of a tenant over its rate is left.
         """
         async with self._joined() as loop:
             await loop.run(drain=True)

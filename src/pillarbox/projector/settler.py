@@ -71,8 +71,7 @@ class Settler:
         held = settlement.without(result.lost) if result.lost else settlement
         events, dropped = self.work.settled(settlement, result)
         if result.lost:
-            lost = sum(1 for _ in settlement.leaving()) - sum(1 for _ in held.leaving())
-            self.observer.fenced(lost + dropped)
+            self.observer.fenced(dropped)
             self.signals.renew.set()
         again = self._read_again(events, settlement)
         self.settled_events += len(held.sent)

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from pillarbox.event.envelope import MessageEnvelope
-from pillarbox.outbox.release import DECIDED, EXPIRED, SKIPPED
+from pillarbox.outbox.release import CHUNK, DECIDED, EXPIRED, SKIPPED
 from pillarbox.words import storable, storable_class
 
 UNREADABLE: Final = "unreadable"
-"""Why an event is refused without being sent: its headers are no text by name."""
+"""Why an event is refused without being sent: its headers are no text by name, or no driver reads its time."""
 
 KILLER: Final = "killer"
 """Why an event is DEAD that was alone in flight each time its projector died."""
@@ -58,7 +58,7 @@ class OutboxEvent(NamedTuple):
     envelope: MessageEnvelope
     unreadable: bool = False
     scheduled: bool = False
-    """Whether it was to be delivered later than others of its key, perhaps."""
+    """Whether it may go later than others of its key: it was to, or it failed, or was retried."""
 
     @property
     def event_id(self) -> str:
@@ -171,6 +171,14 @@ class Settlement:
             yield event
         yield from self.aside
         yield from self.waiting
+
+    def of_blocked_keys(self) -> Iterator[OutboxEvent]:
+        """Name the events whose keys are to be blocked or let go, or are blocked."""
+        for event, _ in (*self.failed, *self.dead):
+            yield event
+        yield from self.aside
+        yield from self.waiting
+        yield from (event for event in self.sent if event.blocker)
 
     def without(self, lost: Container[int]) -> "Settlement":
         """Leave out the events of shards that are not ours any more."""
@@ -307,10 +315,13 @@ class Store(Protocol):
         """Name the topics that keys wait for."""
         ...
 
-    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
+    async def release_topic(
+        self, topic: str, keys: int, apart: Mapping[str, int], chunk: int = CHUNK
+    ) -> int:
         """Let go of keys that wait for a topic; return how many.
 
-        Of a tenant that is named `apart` not more than told there.
+        Of a tenant that is named `apart` not more than told there; of each key not more events than
+        the chunk, and the next when these are settled.
         """
         ...
 

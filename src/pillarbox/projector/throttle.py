@@ -12,6 +12,8 @@ ANY: Final = "*"
 _WORTH_A_CLAIM: Final = 0.1
 # Of what is set aside without being sent so many are claimed at once, whatever the rate.
 _MOST_IN_VAIN: Final = 64
+# And only for so many seconds after that: when its key is let go, what comes back is to be sent.
+_IN_VAIN_LATELY: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class _Bucket:
     spent: bool = False
     in_vain: int = 0
     """How many may be claimed though fewer may go: what was claimed lately was all set aside."""
+    in_vain_at: float = -math.inf
 
     def fill(self, now: float) -> None:
         """Add what time has brought; one task may ask with an earlier time than another has."""
@@ -52,6 +55,19 @@ class _Bucket:
     def room(self, now: float) -> int:
         """Return how many events may go now."""
         return 0 if self.shut(now) else math.ceil(self.tokens)
+
+    def quota(self, now: float) -> int:
+        """Return how many events may be claimed now."""
+        room = self.room(now)
+        return room and max(room, self._in_vain_lately(now))
+
+    def learn(self, now: float, *, sent: bool) -> None:
+        """Note whether anything that was claimed is sent."""
+        more = min(max(self._in_vain_lately(now), 1) * 2, _MOST_IN_VAIN)
+        self.in_vain, self.in_vain_at = 0 if sent else more, now
+
+    def _in_vain_lately(self, now: float) -> int:
+        return self.in_vain if now < self.in_vain_at + _IN_VAIN_LATELY else 0
 
 
 @dataclass(slots=True)
@@ -90,9 +106,8 @@ class Throttle:
     def quotas(self, now: float) -> dict[str, int]:
         """Return how many events of each tenant that has a rate may be claimed."""
         return {
-            tenant_id: room and max(room, bucket.in_vain)
+            tenant_id: bucket.quota(now)
             for (tenant_id, topic), bucket in self._buckets.items()
-            for room in (bucket.room(now),)
             if topic == ANY and tenant_id != ANY
         }
 
@@ -133,7 +148,9 @@ class Throttle:
                     if bucket := self._buckets.get(where):
                         bucket.spend()
 
-    def learn(self, claimed: Iterable[OutboxEvent], going: Iterable[OutboxEvent]) -> None:
+    def learn(
+        self, claimed: Iterable[OutboxEvent], going: Iterable[OutboxEvent], now: float
+    ) -> None:
         """Claim more of a tenant whose events are all set aside; what is not sent costs no rate.
 
         A claim each for a hundred thousand of them would be a hundred thousand commits.
@@ -143,8 +160,7 @@ class Throttle:
         sent = {event.lane[0] for event in going}
         for tenant_id in {event.lane[0] for event in claimed}:
             if bucket := self._buckets.get((tenant_id, ANY)):
-                more = min(max(bucket.in_vain, 1) * 2, _MOST_IN_VAIN)
-                bucket.in_vain = 0 if tenant_id in sent else more
+                bucket.learn(now, sent=tenant_id in sent)
 
     def room(self, topic: str, now: float) -> int:
         """Return how many events of a topic may be let go of now; -1 for any number."""

@@ -229,7 +229,7 @@ class Work:
         return Batch(events, one_by_one=True) if events else None
 
     def _worth_sending(self, events: Sequence[OutboxEvent], now: float) -> list[OutboxEvent]:
-        """Give up what has expired."""
+        """Return what is worth sending; give up what has expired, lay to rest what is unreadable."""
         go, expired = self._gate.worth_sending(events, now)
         for event in expired:
             self._alone.discard(event.seq)
@@ -374,15 +374,15 @@ class Work:
     ) -> tuple[tuple[OutboxEvent, ...], int]:
         """Let go of what is written; return the events that must be read again.
 
-        Also tell how many others were dropped, since their lease is lost.
+        Also tell how many were dropped, of these and of others, since their lease is lost.
         """
-        self.hand.settled(settlement, result.lost)
+        dropped = self.hand.settled(settlement, result.lost)
         self._stops.written(self._asked)
         self._stops.digested(self._digested)
         for event in settlement.counted:
             self._counted(event)
         lost = self.hand.fenced(result.lost)
-        dropped = self.drop(lost) if lost else 0
+        dropped += self.drop(lost) if lost else 0
         # What failed may have come back before this answer, and was passed over as being in hand.
         return (*result.again, *(event for event, _ in settlement.failed)), dropped
 

@@ -90,7 +90,8 @@ async def _prepare(connection: Connection) -> None:
     """Set the session up; through a pooler nothing may stay behind in it."""
     if not connection.autocommit:
         await connection.set_autocommit(True)
-    # Said in each BEGIN, so that it holds through a pooler, too.
+    # Said in each BEGIN, so that it holds through a pooler, too, for transactions. A statement by itself
+    # has the database's default there.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     # JSON goes on as it is stored: it stays bytes, neither decoded nor parsed.
     connection.adapters.register_loader("json", ByteaBinaryLoader)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from psycopg import AsyncCursor
 
-from pillarbox.outbox.release import chunk_for
+from pillarbox.outbox.release import CHUNK, chunk_for
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.claims import array, texts
 from pillarbox.projector.postgres.line import Connection, Line
@@ -23,6 +23,11 @@ from pillarbox.projector.store import (
 
 # Settling so many events by pairs costs more than planning it, which takes 0.5 ms.
 _WORTH_A_PLAN: Final = 64
+# Settling fewer keeps its plan, once so many events are SENT and in the table: a plan that was made
+# before would read all of it.
+_WORTH_AN_INDEX: Final = 10_000
+# Of the keys of a tenant with a rate that wait for a topic so many are looked at, from either side.
+_KEYS_LOOKED_AT: Final = 2_000
 
 
 class Settling:
@@ -44,6 +49,7 @@ class Settling:
         deletes = config.on_sent == "delete"
         name = "settle_deleted" if deletes else "settle_sent"
         self._sent, self._sent_many = statements[name], statements[f"{name}_many"]
+        self._deletes, self._kept = deletes, 0
         self._skip_dead, self._by_row = config.on_dead == "skip", config.claim == "row"
 
     async def settle(self, settlement: Settlement, epochs: Mapping[int, int]) -> Settled:
@@ -58,14 +64,16 @@ class Settling:
                 again = await self._settle_troubled(connection, held)
             return Settled(lost, again)
 
-    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
+    async def release_topic(
+        self, topic: str, keys: int, apart: Mapping[str, int], chunk: int
+    ) -> int:
         """Let go of keys that wait for a topic."""
-        limits = {"apart": list(apart), "rooms": list(apart.values())}
+        limits = {"apart": list(apart), "rooms": list(apart.values()), "window": _KEYS_LOOKED_AT}
         async with self._line.use() as connection, connection.transaction():
             parameters = {**self._scope, **limits, "topic": topic, "keys": keys, "idle": self._idle}
             locked = await self._rows(connection, "lock_topic", parameters)
             lanes = [(tenant, key) for tenant, key, _ in locked]
-            await self._release(connection, lanes)
+            await self._release(connection, lanes, chunk)
             return len(lanes)
 
     async def _settle_sent(
@@ -91,10 +99,11 @@ class Settling:
             statement, parameters["tenant"] = self._sent, tenants[0]
         else:
             statement, parameters["tenants"] = self._sent_many, texts(tenants)
-            if durable == "on" or len(sent) >= _WORTH_A_PLAN:
+            if durable == "on" or len(sent) >= _WORTH_A_PLAN or self._kept < _WORTH_AN_INDEX:
                 prepare = False  # as in `_execute`
         cursor = await connection.execute(statement, parameters, prepare=prepare)
         held = {shard for shard, *_ in await cursor.fetchall()}
+        self._kept += 0 if self._deletes else len(sent)
         return Settled(frozenset(epochs.keys() - held))
 
     async def _lock_leases(
@@ -109,6 +118,7 @@ class Settling:
         self, connection: Connection, settlement: Settlement
     ) -> tuple[OutboxEvent, ...]:
         """Write what is more than sent; return the events that were to be set aside and were not."""
+        await self._lock_keys(connection, settlement)
         await self._count(connection, settlement.counted)
         written = await self._fail(connection, settlement.refused)
         behind = _first_refused(event for event, why in written if self._blocks(event, why))
@@ -125,6 +135,16 @@ class Settling:
             lanes = await self._rows(connection, "lock_blocked", _keys(freed))
             await self._release(connection, lanes)
         return again
+
+    async def _lock_keys(self, connection: Connection, settlement: Settlement) -> None:
+        """Lock the blocked keys of all that follows, in one order: operators lock them, too."""
+        lanes = {_key(event) for event in settlement.of_blocked_keys()}
+        if lanes:
+            parameters = {
+                "tenants": [tenant for tenant, _ in lanes],
+                "keys": [key for _, key in lanes],
+            }
+            await self._execute(connection, "lock_keys", parameters)
 
     def _blocks(self, event: OutboxEvent, why: Failure) -> bool:
         return why.blocks(event, skip_dead=self._skip_dead)
@@ -180,12 +200,14 @@ class Settling:
         rows = await self._rows(connection, "set_aside", parameters)
         return frozenset(seq for (seq,) in rows)
 
-    async def _release(self, connection: Connection, lanes: Sequence[Lane]) -> None:
+    async def _release(
+        self, connection: Connection, lanes: Sequence[Lane], most: int = CHUNK
+    ) -> None:
         if lanes:
             parameters = {
                 "tenants": [tenant for tenant, _ in lanes],
                 "keys": [key for _, key in lanes],
-                "chunk": chunk_for(len(lanes)),
+                "chunk": min(most, chunk_for(len(lanes))),
             }
             await self._execute(connection, "release_keys", parameters)
 

@@ -8,9 +8,8 @@ from pillarbox.projector.scope import Scope
 
 _LISTED = " AND o.tenant_id = ANY(%(scope_tenants)s::text[])"
 _BUCKET = (
-    " AND ((get_byte(sha256(convert_to(o.tenant_id, 'UTF8')), 0) << 8)"
-    " | get_byte(sha256(convert_to(o.tenant_id, 'UTF8')), 1)) %% %(scope_buckets)s"
-    " = %(scope_bucket)s"
+    " AND ('x'||left(encode(sha256(convert_to(o.tenant_id,'UTF8')),'hex'),4))::bit(16)::integer"
+    " %% %(scope_buckets)s = %(scope_bucket)s"
 )
 # With claim="row" the claim also writes PUBLISHING into its rows.
 _MARK = """, marked AS (
@@ -93,5 +92,6 @@ class Statements:
 def _written(name: str) -> str:
     text = files("pillarbox.projector.postgres").joinpath(f"sql/{name}.sql").read_text("utf-8")
     lines = map(str.strip, text.splitlines())
+    text = " ".join(line for line in lines if not line.startswith("--"))
     # Short: psycopg looks for parameters in a longer text each time it is used.
-    return " ".join(line for line in lines if not line.startswith("--"))
+    return text.replace("( ", "(").replace(" )", ")").replace(", ", ",").replace(" = ", "=")

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import psycopg
 
+from pillarbox.outbox.release import CHUNK
 from pillarbox.outbox.wakeup import CHANNEL
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.postgres.claims import Claims
@@ -123,9 +124,11 @@ class PostgresStore:
         """Name the topics that keys wait for."""
         return await self._waiting.topics()
 
-    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
+    async def release_topic(
+        self, topic: str, keys: int, apart: Mapping[str, int], chunk: int = CHUNK
+    ) -> int:
         """Let go of keys that wait for a topic."""
-        return await self._settles.release_topic(topic, keys, apart)
+        return await self._settles.release_topic(topic, keys, apart, chunk)
 
     async def controls(self) -> Sequence[Control]:
         """Read what operators asked for."""

@@ -20,7 +20,7 @@ from sqlalchemy import (
     update,
 )
 
-from pillarbox.outbox.release import chunk_for, troubled
+from pillarbox.outbox.release import CHUNK, chunk_for, troubled
 from pillarbox.projector.session.tables import Tables, is_among, listed, unsettled, upsert
 from pillarbox.projector.store import Lane, OutboxEvent
 from pillarbox.schema.types import TransactionId
@@ -31,6 +31,11 @@ class Blocking:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+
+    def lock(self, connection: Connection, events: Iterable[OutboxEvent]) -> None:
+        """Lock what blocks the keys of these events, in one order: operators lock it, too."""
+        if lanes := {key_of(event) for event in events}:
+            connection.execute(self._blocked(connection, lanes).with_for_update()).all()
 
     def block(
         self, connection: Connection, event: OutboxEvent, seq: int, topic: str | None, now: datetime
@@ -89,7 +94,7 @@ class Blocking:
         )
 
     def release_topic(
-        self, connection: Connection, topic: str, keys: int, apart: Mapping[str, int]
+        self, connection: Connection, topic: str, keys: int, apart: Mapping[str, int], chunk: int
     ) -> int:
         """Let keys go on that wait for a topic, of some tenants not more than told; return how many."""
         tenant = self._tables.blocked.c.tenant_id
@@ -97,7 +102,7 @@ class Blocking:
         for tenant_id, room in apart.items():
             found += self._waiting(connection, topic, tenant == tenant_id, min(room, keys))
         lanes = [(row.tenant_id, row.key) for row in sorted(found, key=_blocked_since)[:keys]]
-        self._release(connection, lanes)
+        self._release(connection, lanes, chunk)
         return len(lanes)
 
     def _waiting(
@@ -136,9 +141,9 @@ class Blocking:
             .order_by(blocked.tenant_id, blocked.key)
         )
 
-    def _release(self, connection: Connection, lanes: Collection[Lane]) -> None:
+    def _release(self, connection: Connection, lanes: Collection[Lane], most: int = CHUNK) -> None:
         """Bring back the next rows of locked keys, in order; forget keys that have none."""
-        chunk = chunk_for(len(lanes))
+        chunk = min(most, chunk_for(len(lanes)))
         for lane in lanes:
             self._release_one(connection, lane, chunk)
 

@@ -244,7 +244,7 @@ class Claims:
                 None if row.payload is None else row.payload.encode(),
                 row.payload_bytes,
                 False,
-                row.deliver_at is not None,
+                row.deliver_at is not None or row.retry_after is not None,
             ),
             self._source,
             ordered=self._config.ordered,
@@ -254,7 +254,7 @@ class Claims:
 _AS_TEXT: Final = ("event_metadata", "payload")
 _AS_STORED: Final = (
     "seq", "tenant_id", "key", "topic", "id", "retry_count", "expires_at", "created_at", "deliver_at",
-    "event_type", "aggregate_type", "aggregate_id", "aggregate_version", "event_number",
+    "retry_after", "event_type", "aggregate_type", "aggregate_id", "aggregate_version", "event_number",
     "routing_key", "schema_id", "schema_version", "occurred_at", "content_type", "payload_bytes",
 )  # fmt: skip
 

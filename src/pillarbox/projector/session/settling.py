@@ -67,12 +67,13 @@ class Settling:
         self, connection: Connection, settlement: Settlement, now: datetime
     ) -> tuple[OutboxEvent, ...]:
         """Write what is more than sent; return the events that were to be set aside and were not."""
+        self.blocking.lock(connection, settlement.of_blocked_keys())
         for event in settlement.counted:
             self._write(connection, event, retry_count=event.attempts + 1)
-        for event, why in settlement.refused:
+        for event, why in sorted(settlement.refused, key=lambda pair: key_of(pair[0])):
             if self._fail(connection, event, why, now) and self._blocks(event, why):
                 self.blocking.block(connection, event, event.seq, None, now)
-        for event in _first_waiting(settlement.waiting):
+        for event in sorted(_first_waiting(settlement.waiting), key=key_of):
             self.blocking.block(connection, event, event.seq - 1, event.topic, now)
         aside = settlement.aside + settlement.waiting
         set_aside = self.blocking.set_aside(connection, aside)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
+from pillarbox.outbox.release import CHUNK
 from pillarbox.projector.config import OutboxProjectorConfig
 from pillarbox.projector.scope import Scope
 from pillarbox.projector.session.blocking import Blocking
@@ -116,10 +117,12 @@ class SessionStore:
         """Name the topics that keys wait for."""
         return await self._transactions.read(self._waiting.topics)
 
-    async def release_topic(self, topic: str, keys: int, apart: Mapping[str, int]) -> int:
+    async def release_topic(
+        self, topic: str, keys: int, apart: Mapping[str, int], chunk: int = CHUNK
+    ) -> int:
         """Let go of keys that wait for a topic."""
         return await self._transactions.write(
-            lambda connection: self._blocking.release_topic(connection, topic, keys, apart)
+            lambda connection: self._blocking.release_topic(connection, topic, keys, apart, chunk)
         )
 
     async def controls(self) -> Sequence[Control]:

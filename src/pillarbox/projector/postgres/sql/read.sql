@@ -9,25 +9,26 @@
 -- In the quick form rows stream through, and a payload above its share of the batch is left out. In
 -- the sized form the rows are gathered and their bytes counted before any is sent.
 WITH feed AS MATERIALIZED (
-    SELECT fresh.*, 0 AS turn,
+    SELECT fed.*, 0 AS turn,
         @{size} AS size
     FROM (
-        SELECT o.* FROM @{schema}outbox AS o
-        WHERE o.status = 'NEW' AND o.set_aside IS NULL
-            AND o.txid >= %(xmax)s::xid8
-            AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])@{tenants}
-        ORDER BY o.txid LIMIT %(fits)s + 1
-    ) AS fresh
-    UNION ALL
-    SELECT late.*, 0, @{size}
-    FROM unnest(%(xip)s::xid8[]) AS open(txid)
-    CROSS JOIN LATERAL (
-        SELECT o.* FROM @{schema}outbox AS o
-        WHERE o.status = 'NEW' AND o.set_aside IS NULL
-            AND o.txid >= open.txid AND o.txid <= open.txid
-            AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])@{tenants}
-        ORDER BY o.txid LIMIT %(fits)s + 1
-    ) AS late
+        SELECT fresh.* FROM (
+            SELECT o.* FROM @{schema}outbox AS o
+            WHERE o.status = 'NEW' AND o.set_aside IS NULL
+                AND o.txid >= %(xmax)s::xid8
+                AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])@{tenants}
+            ORDER BY o.txid LIMIT %(fits)s + 1
+        ) AS fresh
+        UNION ALL
+        SELECT late.* FROM unnest(%(xip)s::xid8[]) AS open(txid)
+        CROSS JOIN LATERAL (
+            SELECT o.* FROM @{schema}outbox AS o
+            WHERE o.status = 'NEW' AND o.set_aside IS NULL
+                AND o.txid >= open.txid AND o.txid <= open.txid
+                AND (o.shard_hash & @{mask}) = ANY(%(shards)s::integer[])@{tenants}
+            ORDER BY o.txid LIMIT %(fits)s + 1
+        ) AS late
+    ) AS fed
 ), header AS MATERIALIZED (
     SELECT feed.rows <= %(fits)s AND feed.bytes <= %(bytes)s AS fits,
         EXISTS (SELECT FROM @{schema}outbox_blocked_key) AS blocks
@@ -58,7 +59,7 @@ SELECT
     s.event_metadata, s.content_type,
     CASE WHEN s.size <= %(share)s THEN s.payload END,
     CASE WHEN s.size <= %(share)s THEN s.payload_bytes END,
-    s.size > %(share)s, s.deliver_at IS NOT NULL
+    s.size > %(share)s, coalesce(s.deliver_at, s.retry_after) IS NOT NULL
 FROM found AS s
 LEFT JOIN LATERAL (
     SELECT k.seq, k.event_id FROM @{schema}outbox_blocked_key AS k

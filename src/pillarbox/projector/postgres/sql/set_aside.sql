@@ -1,6 +1,6 @@
 -- Purpose: take rows of blocked keys out of the claim index; return those that were.
 -- Locks: FOR KEY SHARE on the blocked keys first: a release waits, or is seen here and the row stays.
---   In one order, in which operators lock them too, or each would wait for the other.
+--   In one order, as all who lock several do; lock_keys.sql has locked them already. Then the rows.
 -- Index: the primary keys. coalesce() keeps the outbox off the indexes of what can be claimed, which look
 --   cheap where little could be when the statement was planned: each event would then read all of it.
 WITH blocked AS MATERIALIZED (
