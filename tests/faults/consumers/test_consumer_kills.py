@@ -42,11 +42,12 @@ def test_kills_freezes_stops_and_replays_leave_each_effect_once(
     bank.stop_members()
 
     report = bank.report(drill.faults)
-    bank.tell(f"{report}\n{dict(drill.done)}")
+    bank.tell(f"{report}\n{dict(drill.done)}\npartitions moved {bank.moves()} times")
     assert not report.violations, report
     assert report.duplicates > 0
     assert report.retried > 0
     assert drill.done == Counter(TASKS)
+    assert bank.moves() > 0  # shares changed hands all the while
 
 
 def replay(bank: Bank) -> None:
