@@ -130,9 +130,12 @@ def bus_of(url: str, publish_timeout: timedelta, **options: Any) -> Any:
 async def run(options: argparse.Namespace, trace: Trace) -> None:
     """Run a projector until SIGTERM."""
     fail_point = FailPoint.parse(options.fail_point) if options.fail_point else None
-    # The audit in the database knows a projector by this setting of its connections. What has to be
-    # durable must say so itself, whatever the database's default is.
-    settings = f"-c rig.projector={options.name} -c synchronous_commit=off"
+    # The audit in the database knows a projector by this setting of its connections.
+    settings = f"-c rig.projector={options.name}"
+    if not options.hasty:
+        # What has to be durable must say so itself, whatever the database's default is. A hasty one would
+        # lose numbers that it has in hand, and pass over the events that get them next.
+        settings += " -c synchronous_commit=off"
     dsn = make_conninfo(options.database, options=settings)
     saboteur = Saboteur(trace, fail_point, options.victim)
     bus = bus_of(
