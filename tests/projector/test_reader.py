@@ -1,6 +1,7 @@
 """What a reader takes of a claim's rows, case by case."""
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 
 from pillarbox.projector.postgres.reader import Plan, Reader, Row, Snapshot, within
 from pillarbox.projector.store import NO_LIMITS
@@ -27,7 +28,7 @@ def digest(
     made: Reader,
     *rows: Row,
     limit: int = 160,
-    in_hand: Container[int] = (),
+    in_hand: AbstractSet[int] = frozenset(),
     passed_over: Collection[str] = (),
     plan: Plan | None = None,
     most: Mapping[str, int] = NO_LIMITS,
@@ -67,6 +68,19 @@ def test_a_row_in_hand_is_dropped() -> None:
     made = reader(Pair(0, "acme", 0))
 
     assert digest(made, in_turn(1), in_turn(2), fed(7, "bolt"), in_hand={2, 7}) == [1]
+
+
+def test_a_number_in_hand_may_be_of_another_event_when_the_backend_is_new() -> None:
+    """After a failover that lost its end the new event was passed over for good."""
+    made = reader(Pair(0, "acme", 0))
+    made.forget()
+    made.discovered([0, 1], BEFORE, [Pair(0, "acme", 4)])
+    assert digest(made, in_turn(5), in_turn(6), in_hand={5}) == [6]
+    assert digest(made, in_hand={5}) == []
+
+    digest(made, in_hand=set())
+
+    assert made.plan(BEFORE, 160, ()).pairs == [Pair(0, "acme", 4)]
 
 
 def test_a_row_that_came_back_in_hand_is_read_again_when_it_has_left() -> None:

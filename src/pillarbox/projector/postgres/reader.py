@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
@@ -53,10 +54,12 @@ class Reader:
         self._shares = Shares()
         self._met: dict[int, tuple[int, str]] = {}
         self._gone_back: set[tuple[int, str]] = set()
+        self._in_doubt: set[int] | None = set()
 
     def forget(self) -> None:
-        """Begin anew: the backend is not known."""
+        """Begin anew: the backend is not known, nor whether a number in hand is still that event's."""
         self.since, self.turns, self._known, self._shares = None, Turns(), set(), Shares()
+        self._in_doubt = None
 
     def undiscovered(self, shards: Iterable[int]) -> list[int]:
         """Name the shards whose backlog is not known; forget those that are gone."""
@@ -116,13 +119,14 @@ class Reader:
         snapshot: Snapshot,
         rows: Sequence[Row],
         *,
-        in_hand: Container[int],
+        in_hand: AbstractSet[int],
         passed_over: Collection[str],
         most: Mapping[str, int] = NO_LIMITS,
     ) -> list[int]:
         """Note what a claim has read; return the places of the rows to take, in order for each key."""
         self.since = snapshot
         self._read_again_what_was_met(in_hand)
+        self._meet_doubtful(rows, in_hand)
         if most:
             passed_over = frozenset(passed_over) | _over(plan, rows, most)
         due = [self._still_due(pair) for pair in plan.pairs]
@@ -167,6 +171,20 @@ class Reader:
             elif self._takes(seq, shard, tenant_id, passed_over):
                 fresh[seq] = place
         return fresh
+
+    def _meet_doubtful(self, rows: Sequence[Row], in_hand: AbstractSet[int]) -> None:
+        """Note rows of turns with numbers that were in hand when the backend became unknown.
+
+        After a failover that lost its end, a number may be given to another event.
+        """
+        if self._in_doubt is None:
+            self._in_doubt = set(in_hand)
+        elif self._in_doubt:
+            self._in_doubt &= in_hand
+        if self._in_doubt:
+            for seq, shard, tenant_id, turn, *_ in rows:
+                if turn and seq in self._in_doubt:
+                    self._met[seq] = shard, tenant_id
 
     def _still_due(self, pair: Pair) -> bool:
         """Tell whether a pair is neither lost nor to be read again from further back."""
