@@ -1,6 +1,7 @@
 """Operators' acts on messages that were set aside: each with who and why."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from pillarbox.event.incoming import Incoming
 from pillarbox.ops import ActLimits, ParkedFilter, ParkedOps
 from pillarbox.schema.tables import pillarbox_audit
 from tests.consumer.rig import CONSUMER, QUICK, TOPIC, Effect, Shop, record
+from tests.consumer.test_overtaken_returns import MovedClock
 from tests.support.database import on
 from tests.support.waiting import until
 
@@ -219,13 +221,37 @@ async def test_a_broker_s_id_that_looks_like_a_place_comes_back_with_its_message
     told = {"event_type": "OrderCreated"}
     shop.bus.put(Incoming(TOPIC, "k", told, b'{"n":1}', "application/json", message_id="at:7"))
     async with shop.running(shop.loop(fail_once, replace(QUICK, hold_limit=0.001))):
-        await until(lambda: shop.effects_are(1), "it has come back", limit=10)
+        await until(lambda: shop.effects_are(1), "it has come back")
     shop.bus.redeliver()
     await shop.loop(fail_once).drain()
 
     assert await shop.effects() == ["at:7"]
     assert await shop.count("inbox") == 1
     assert await shop.count("inbox_parked") == 0
+
+
+@pytest.mark.parametrize("hold_limit", [5.0, 0.001], ids=["in hand", "in the table"])
+async def test_a_parked_message_says_when_it_came_and_when_it_was_tried_last(
+    shop: Shop, hold_limit: float
+) -> None:
+    """Its first time was that of its move to the table, after all the tries that it had in hand."""
+    clock, tried = MovedClock(), list[datetime]()
+    came = clock.now()
+
+    async def fail(event: dict[str, Any], ctx: Context) -> None:
+        clock.move(3_600)
+        tried.append(clock.now())
+        raise ValueError("in this test")
+
+    shop.send("m1")
+    for _ in range(2):
+        config = replace(QUICK, max_attempts=2, hold_limit=hold_limit)
+        await shop.loop(fail, config, clock=clock).drain()
+        clock.move(60)
+
+    (parked,) = await ParkedOps(shop.database.engine, actor="jane").messages()
+    assert parked.attempts == len(tried) == 2
+    assert (parked.first_at, parked.last_at) == (came, tried[1])
 
 
 async def _audit(shop: Shop) -> list[tuple[str, str, str, int]]:

@@ -167,37 +167,6 @@ async def test_a_task_that_cannot_be_held_is_done_all_the_same_and_that_is_told(
     assert told.__dict__["error"] == "in this test"
 
 
-async def test_a_task_that_is_cancelled_does_not_wait_for_a_sign_that_it_gives(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A database that had gone silent held up the end of the process for a minute."""
-    if not shop.database.is_postgres:
-        return  # SQLite locks no row
-    monkeypatch.setattr(tasks, "HELD", timedelta(seconds=0.3))
-    begun = asyncio.Event()
-
-    async def mail() -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    async def is_waiting() -> bool:
-        waiting = "wait_event_type = 'Lock' AND query LIKE 'UPDATE inbox_task%'"
-        return await shop.count("pg_stat_activity", waiting) > 0
-
-    shop.send("m1")
-    loop = shop.loop(_leave_a_mail, tasks={"mail": task_of("mail", mail)})
-    killed = asyncio.ensure_future(loop.run_forever())
-    await begun.wait()
-    async with shop.database.engine.begin() as connection:
-        await connection.execute(text("SELECT 1 FROM inbox_task FOR UPDATE"))
-        await until(is_waiting, "the sign waits for the row")
-        killed.cancel()
-        ended, _ = await asyncio.wait({killed}, timeout=10)
-    await asyncio.wait({killed})
-
-    assert ended == {killed}
-
-
 async def _leave_a_mail(event: dict[str, Any], ctx: Context) -> None:
     del event
     ctx.after_commit("mail")

@@ -1,9 +1,12 @@
 """A batch may touch more rows than a statement has parameters."""
 
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
 from pillarbox.event.envelope import MessageEnvelope
 from pillarbox.readmodel.changes import Change, Delete, Increment
 from pillarbox.readmodel.writing import Queued, Writer
-from tests.readmodel.rig import Accounts, Rig
+from tests.readmodel.rig import Accounts, Deposited, Rig
 from tests.support.database import on
 
 MANY = 33_000  # asyncpg takes 32,767 parameters
@@ -35,3 +38,28 @@ async def test_a_batch_touches_more_rows_than_a_statement_has_parameters(rig: Ri
     assert await rig.rows() == {}
     marks = "readmodel_applied WHERE version = 3"
     assert await rig.count(marks) == MANY
+
+
+@on("sqlite+aiosqlite")
+async def test_the_connection_is_asked_for_once_however_many_events_a_batch_has(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for with each event: half of the time that events took beside their methods."""
+    asked, ask = 0, AsyncSession.connection
+
+    async def counted(session: AsyncSession) -> AsyncConnection:
+        nonlocal asked
+        asked += 1
+        return await ask(session)
+
+    await rig.runner().drain()
+    monkeypatch.setattr(AsyncSession, "connection", counted)
+    counts = []
+    for events in (1, 40):
+        await rig.record(*(Deposited("a", 1) for _ in range(events)))
+        asked = 0
+        await rig.runner().look()
+        counts.append(asked)
+
+    assert await rig.cents() == {"a": 41}
+    assert counts[0] == counts[1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event, text
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from pillarbox.event.incoming import DEFAULT_RULES
 from pillarbox.readmodel.log import Log
@@ -20,17 +20,24 @@ FILL = text(
     "SELECT n, now(), 0, gen_random_uuid(), 'SENT', 'Deposited', 't', 'k' "
     "FROM generate_series(1, 20000) n"
 )
+# The numbers were drawn, as far as anybody who asks the sequence knows.
+DRAWN = text("SELECT setval('outbox_seq', 20000)")
 AT = Position(19_990, (Gap(7, 8, (1,)), Gap(10_000, 10_003, (1,))))
 
 
 Ask = Callable[[Log, AsyncSession], Awaitable[object]]
 ASKED: dict[str, tuple[Ask, int]] = {
-    "read": (lambda log, session: log.read(session, AT, 100), 21),
+    "read": (lambda log, session: log.read(session, AT, 100), 17),
     "read_key": (lambda log, session: log.read_key(session, ("default", "k"), 7, 16), 10),
     "beginning": (lambda log, session: log.beginning(session), 2),
     "newest": (lambda log, session: log.newest(session), 1),
 }
 BY_INDEX = {"ix_outbox_seq"}
+
+
+async def fill(connection: AsyncConnection) -> None:
+    for statement in (FILL, DRAWN):
+        await connection.execute(statement)
 
 
 @asynccontextmanager
@@ -61,9 +68,9 @@ def new_log() -> Log:
 @pytest.mark.parametrize("asked", ASKED)
 async def test_the_log_is_read_by_its_index_alone(rig: Rig, asked: str) -> None:
     async with rig.database.engine.begin() as connection:
-        await connection.execute(FILL)
+        await fill(connection)
         await connection.exec_driver_sql("ANALYZE outbox")
-    ask, most = ASKED[asked]
+    ask, rows = ASKED[asked]
     async with heard(rig) as statements, rig.database.sessions() as session:
         await ask(new_log(), session)
     plans = [await explained(rig, *statement) for statement in statements]
@@ -72,7 +79,7 @@ async def test_the_log_is_read_by_its_index_alone(rig: Rig, asked: str) -> None:
     assert read
     assert {node.get("Index Name") for node in read if "Index Name" in node} <= BY_INDEX
     assert not [node for node in read if node["Node Type"] == "Seq Scan"], plans
-    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) <= most
+    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) == rows
 
 
 async def explained(rig: Rig, statement: str, parameters: Any) -> Any:
@@ -86,7 +93,7 @@ async def explained(rig: Rig, statement: str, parameters: Any) -> Any:
 @on("postgres18+psycopg")
 async def test_a_read_gives_what_is_above_and_what_was_missing(rig: Rig) -> None:
     async with rig.database.engine.begin() as connection:
-        await connection.execute(FILL)
+        await fill(connection)
     async with rig.database.sessions() as session:
         batch = await new_log().read(session, AT, 100)
 
@@ -98,7 +105,7 @@ async def test_a_read_gives_what_is_above_and_what_was_missing(rig: Rig) -> None
 async def test_a_late_transaction_of_any_size_is_read_in_parts(rig: Rig) -> None:
     """It was once read as a whole, whatever memory that took."""
     async with rig.database.engine.begin() as connection:
-        await connection.execute(FILL)
+        await fill(connection)
     after = Position(19_990, (Gap(7, 7, (1,)), Gap(11, 15_000, (1,))))
     async with heard(rig) as statements, rig.database.sessions() as session:
         batch = await new_log().read(session, after, 100)

@@ -13,7 +13,7 @@ from pillarbox.readmodel.making import ReadModelRunner
 from pillarbox.readmodel.rebuild import LogRebuild
 from tests.readmodel.bank import QUICK, Bank, has, on_two, running
 from tests.readmodel.rig import Account, Accounts, Deposited, Opened, Rig
-from tests.support.waiting import until
+from tests.support.waiting import LIMIT, until
 
 
 @pytest.fixture
@@ -149,8 +149,38 @@ async def test_a_rebuild_from_a_subscription_begins_when_the_one_from_the_log_is
     await bank.model.rebuild()
 
     assert await bank.row() == ("ann", 5)
-    with pytest.raises(InvalidConfig, match="call rebuild, which goes on"):
-        await bank.model.abandon()
+
+
+@on_two
+async def test_a_rebuild_from_the_log_begins_when_the_one_from_a_subscription_is_given_up(
+    rig: Rig, bank: Bank, from_log: ReadModelRunner
+) -> None:
+    """Such a rebuild was once not to be given up, whatever it had failed with."""
+    await happen(rig, bank)
+    bank.send("Renamed", '{"account_id":"a"}', 3)
+    await bank.model.drain()
+    with pytest.raises(RebuildFailed):
+        await bank.model.rebuild()
+
+    await bank.model.abandon()
+    await from_log.rebuild()
+
+    assert await bank.row() == ("ann", 5)
+    assert await rig.count("readmodel") == 1
+
+
+@on_two
+async def test_a_model_of_a_subscription_does_not_begin_beside_a_first_rebuild_from_the_log(
+    rig: Rig, bank: Bank
+) -> None:
+    """It once said for ever that the database was away."""
+    await happen(rig, bank)
+    await LogRebuild(Accounts(), rig.parts()).begin()
+
+    for run in (bank.model.drain, bank.model.run_forever):
+        with pytest.raises(ReadModelSourceChanged, match="built again from the outbox's log"):
+            async with asyncio.timeout(LIMIT):
+                await run()
 
 
 @on_two

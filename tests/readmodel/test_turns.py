@@ -12,7 +12,7 @@ from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
 from pillarbox.readmodel.subscribed_rebuild import SubscribedRebuild
 from tests.readmodel.rig import Accounts, Rig
 from tests.support.database import on, on_postgres
-from tests.support.waiting import until
+from tests.support.waiting import LIMIT, until
 
 LIVE = Generation(name="accounts", generation=1, source="bus", state="live")
 FILLING = Generation(name="accounts", generation=2, source="bus", state="filling")
@@ -84,7 +84,7 @@ async def test_what_stops_a_model_is_not_passed_by_transactions_that_begin_later
         group.create_task(_awaited(perform(rig)))
         await until(lambda: _are_waiting(rig, 1), "the act waits for the first transaction")
         later = group.create_task(goes_on(rig, at))
-        await until(lambda: _are_waiting(rig, 2), "the later one waits behind it", limit=5)
+        await until(lambda: _are_waiting(rig, 2), "the later one waits behind it")
 
     assert later.result() is still_goes_on
 
@@ -103,6 +103,50 @@ async def test_a_transaction_that_has_its_turn_keeps_it_for_its_next_message(rig
             assert await Checkpoints().goes_on(first, "accounts", 1, "live")
 
     assert not await goes_on(rig, LIVE)
+
+
+@on_postgres
+async def test_what_is_counted_waits_for_nobody_who_writes_the_model(rig: Rig) -> None:
+    """At each telling the live model and its rebuild waited for each other's slowest transaction."""
+    async with rig.parts().transactions.begin(None) as session:
+        for generation in (LIVE, FILLING):
+            await Checkpoints().begin(session, generation)
+    async with asyncio.timeout(LIMIT), rig.parts().transactions.begin(None) as first:
+        assert await Checkpoints().goes_on(first, "accounts", 2, "filling")
+        await note(rig, 5)
+        async with rig.parts().transactions.begin(None) as counting:
+            await Checkpoints().note(counting, FILLING, events=7, target=9)
+            assert await goes_on(rig, LIVE)
+            assert await goes_on(rig, FILLING)
+
+    async with rig.parts().transactions.begin(None) as session:
+        found = await Checkpoints().find(session, "accounts", "filling")
+    assert found is not None
+    assert (found.events, found.target) == (7, 9)
+
+
+@on_postgres
+async def test_what_is_counted_when_a_model_is_switched_does_not_come_back(rig: Rig) -> None:
+    async with rig.parts().transactions.begin(None) as session:
+        for generation in (LIVE, FILLING):
+            await Checkpoints().begin(session, generation)
+    await hold_still(rig)
+    async with asyncio.TaskGroup() as group, rig.parts().transactions.begin(None) as session:
+        live = await Checkpoints().alone(session, "accounts")
+        await Checkpoints().find(session, "accounts", "filling", lock=True)
+        group.create_task(note(rig, 5))
+        await until(lambda: _are_waiting(rig, 1), "what is counted waits for the switch")
+        await Checkpoints().switch(session, live, FILLING)
+
+    async with rig.parts().transactions.begin(None) as session:
+        found = await Checkpoints().find(session, "accounts")
+    assert found is not None
+    assert (found.generation, found.events, found.target) == (2, 0, None)
+
+
+async def note(rig: Rig, events: int) -> None:
+    async with rig.parts().transactions.begin(None) as session:
+        await Checkpoints().note(session, FILLING, events=events, target=9)
 
 
 async def _awaited(act: Awaitable[None]) -> None:

@@ -3,8 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from pillarbox.consumer.batch import Books
-from pillarbox.consumer.claiming import OTHER_WAITS, handled_before
+from pillarbox.consumer.claiming import (
+    OTHER_WAITS,
+    handled_before,
+    raise_alarm,
+    tell_duplicate,
+)
+from pillarbox.consumer.known import Known
 from pillarbox.consumer.lane import InHand
 from pillarbox.consumer.parked import PARKED, WAITING, Standing
 from pillarbox.consumer.verdict import BEHIND, CONTENT_MISMATCH
@@ -32,16 +40,30 @@ async def move(books: Books, items: Sequence[InHand], first: Standing | None) ->
         if first is None and not is_held:
             return False
         head = _BEHIND if first is None else first.behind() if is_held else first
-        rows: list[tuple[InHand, Standing]] = []
-        for item in items:
-            if known.has(item):
-                continue
-            standing = head if item is items[0] else _BEHIND
-            rows.append((item, _OTHER if known.has_another(item) else standing))
-            known.add(item)
-        handled = await handled_before(books, session, [item for item, _ in rows])
+        rows = await _rows(books, session, known, items, head)
         await books.tenants.note(session, tenant_id)
-        await books.parked.add(session, [row for row in rows if row[0] not in handled], now)
+        await books.parked.add(session, rows, now)
         await books.attempts.forget(session, items)
         await books.parked.go_on(session, tenant_id, key, now)
     return True
+
+
+async def _rows(
+    books: Books, session: AsyncSession, known: Known, items: Sequence[InHand], head: Standing
+) -> list[tuple[InHand, Standing]]:
+    """Say how each message stands that is new to the table and has had no effect."""
+    rows: list[tuple[InHand, Standing]] = []
+    for item in items:
+        if known.has(item):
+            tell_duplicate(books, item)
+            continue
+        standing = head if item is items[0] else _BEHIND
+        rows.append((item, _OTHER if known.has_another(item) else standing))
+        known.add(item)
+    handled = await handled_before(books, session, [item for item, _ in rows])
+    for item, standing in rows:
+        if item in handled:
+            tell_duplicate(books, item)
+        elif standing is _OTHER:
+            raise_alarm(books, item)
+    return [row for row in rows if row[0] not in handled]

@@ -14,12 +14,13 @@ from pillarbox.consumer.applied import Author, Stand, Stands, author_of, stand_o
 from pillarbox.consumer.attempts import Attempts
 from pillarbox.consumer.config import ConsumerConfig
 from pillarbox.consumer.context import StoredTask, Tell
-from pillarbox.consumer.fate import Fate, fate_of
+from pillarbox.consumer.fate import Fate, fate_of, is_undone
 from pillarbox.consumer.lane import InHand
 from pillarbox.consumer.parked import ParkedMessages
 from pillarbox.consumer.tenants import Tenants
 from pillarbox.consumer.transactions import Transactions
 from pillarbox.consumer.verdict import Applied, Dropped, End, Repeated, SetAside
+from pillarbox.errors import UnitOfWorkError
 from pillarbox.event.ids import IdMaker
 from pillarbox.schema.tables import inbox, inbox_task
 from pillarbox.uow.standing import ANYTHING, is_known_to_stand
@@ -30,6 +31,11 @@ CLAIMED: Final = (Applied, Dropped)
 """What leaves a claim in the inbox."""
 FINISHED: Final = (*CLAIMED, Repeated, SetAside)
 """What lets the next message of its line go on."""
+
+_UNDONE: Final = (
+    "SQLite has rolled the whole transaction back, as it may when its disk is full, and the handler "
+    "passed over the error; let it end the handler, which is tried again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,11 @@ class Batch:
     def to_handle(self) -> list[InHand]:
         """The messages that are claimed and not yet decided about."""
         return [item for item in self.claimed if item not in self.ends]
+
+    def refuse_undone(self) -> None:
+        """Raise if SQLite has undone all by itself, over a statement whose error somebody has caught."""
+        if is_undone(self.connection):
+            raise UnitOfWorkError(_UNDONE)
 
     async def refuse_aborted(self) -> None:
         """Raise if a statement failed whose error somebody has caught outside of a savepoint.

@@ -46,11 +46,10 @@ async def sort_out(batch: Batch, items: Sequence[InHand]) -> list[InHand]:
     handled = await handled_before(books, session, asked)
     for item in items:
         if known.has(item) or item in handled:
+            tell_duplicate(books, item)
             batch.ends[item] = Repeated()
         elif known.has_another(item):
-            log.warning(
-                "content_mismatch", extra={"tenant": item.tenant_id, "message_id": item.message_id}
-            )
+            raise_alarm(books, item)
             await set_aside(batch, item, CONTENT_MISMATCH, OTHER_WAITS)
             known.add(item)
         elif item.key in held:
@@ -70,6 +69,7 @@ async def claim(batch: Batch, items: Sequence[InHand], mismatched: Collection[st
         if isinstance(item.content, Unreadable):
             await set_aside(batch, item, item.content.code, item.content.reason)
         elif item in handled:
+            tell_duplicate(batch.books, item)
             batch.ends[item] = Repeated()
         elif item.message_id in mismatched:
             await set_aside(batch, item, CONTENT_MISMATCH, _OTHER_CONTENT)
@@ -82,7 +82,7 @@ async def claim(batch: Batch, items: Sequence[InHand], mismatched: Collection[st
         if item in new:
             batch.claimed.append(item)
         else:
-            batch.ends[item] = Repeated()
+            batch.ends[item] = Repeated()  # the inbox has told
     if batch.books.config.on_stale != "apply":
         await _refuse_stale(batch)
 
@@ -113,6 +113,24 @@ def _is_among(stored: Mapping[str, str | None], item: InHand) -> bool:
         return False
     content = content_hash(InboxMessage.of(item.envelope).payload)
     return stored[item.message_id] in (None, content)
+
+
+def tell_duplicate(books: Books, item: InHand) -> None:
+    """Say that a message took effect before, or waits in the table already, and is passed over."""
+    log.debug("duplicate_message", extra=_named(books, item))
+
+
+def raise_alarm(books: Books, item: InHand) -> None:
+    """Say that somebody uses an id twice: the table has it with another content."""
+    log.warning("content_mismatch", extra=_named(books, item))
+
+
+def _named(books: Books, item: InHand) -> Mapping[str, str]:
+    return {
+        "consumer": books.consumer,
+        "tenant": item.tenant_id,
+        "message_id": item.message_id,
+    }
 
 
 async def set_aside(batch: Batch, item: InHand, reason: str, why: str) -> None:

@@ -154,7 +154,12 @@ class ParkedMessages:
         if not rows:
             return
         values = [
-            {**self._described(item), **standing.values(), "first_at": now, "last_at": now}
+            {
+                **self._described(item),
+                **standing.values(),
+                "first_at": item.came_at or now,
+                "last_at": now,
+            }
             for item, standing in rows
         ]
         if _dialect(session) == "sqlite":

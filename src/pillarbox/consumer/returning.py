@@ -31,7 +31,7 @@ from pillarbox.consumer.return_rows import Pair, ReturnRows
 from pillarbox.consumer.routes import Ignored, Prepared, Routes
 from pillarbox.consumer.transactions import DatabaseAway, untimed
 from pillarbox.consumer.verdict import CONTENT_MISMATCH, CRASHED, Outcome, Untouched
-from pillarbox.consumer.work import Work, end_of
+from pillarbox.consumer.work import Work, end_of_undone
 from pillarbox.errors import ContentMismatch
 from pillarbox.event.incoming import Unreadable
 from pillarbox.tenancy import DEFAULT_TENANT
@@ -42,6 +42,8 @@ _LEASE: Final = timedelta(seconds=5)
 # Whoever must be alone waits for all others first, and must not be overtaken each time.
 _PATIENCE: Final = timedelta(minutes=1)
 _MOST_BYTES: Final = 4_194_304
+# More than a batch: what comes to another tenant's key between two parts of a line passes the second.
+_MOST_MOVED: Final = 1_000
 _LEFT: Final = Untouched()
 
 
@@ -66,6 +68,12 @@ class Taken:
     def items(self) -> list[InHand]:
         """The messages, in their order."""
         return [item for _, item in self.pairs]
+
+    @property
+    def goes_home(self) -> bool:
+        """Whether they are another tenant's than that of their rows."""
+        row, item = self.pairs[0]
+        return bool(item.tenant_id != row.tenant_id)
 
 
 class Returning:
@@ -141,7 +149,7 @@ class Returning:
             await self._rows.park(session, row, item.content.code, item.content.reason)
             return Taken()
         if item.tenant_id != row.tenant_id:
-            return Taken([(row, item)])
+            return Taken(await self._behind(session, row, item, _MOST_MOVED))
         pairs = [(row, item)] if alone else await self._line(session, row, item)
         item.alone = alone
         marks = await attempts.begin(session, [found for _, found in pairs], now)
@@ -154,24 +162,31 @@ class Returning:
     async def _line(self, session: AsyncSession, row: Row[Any], item: InHand) -> Sequence[Pair]:
         """Return a head with those behind it that can be handled in one transaction with it.
 
-        A message that a process died over is not among others, and neither is one that is not read.
+        A message that failed, or that a process died over, is not among others.
         """
-        pairs = [(row, item)]
-        if not row.holds_key or row.key is None or item.attempts:
+        most = 1 if item.attempts else self._books.config.batch_size
+        pairs = await self._behind(session, row, item, most)
+        if len(pairs) == 1:
             return pairs
-        most = self._books.config.batch_size - 1
-        for found in (
-            await self._books.parked.behind(session, row, most, _MOST_BYTES) if most else ()
-        ):
+        begun = await self._books.attempts.begun(session, [found for _, found in pairs])
+        left = (n for n, (_, found) in enumerate(pairs) if found in begun or found.attempts)
+        return pairs[: max(next(left, len(pairs)), 1)]
+
+    async def _behind(
+        self, session: AsyncSession, row: Row[Any], item: InHand, most: int
+    ) -> Sequence[Pair]:
+        """Return a head with those behind it that read as of its line; no more than so many."""
+        pairs = [(row, item)]
+        if most == 1 or not row.holds_key or row.key is None:
+            return pairs
+        for found in await self._books.parked.behind(session, row, most - 1, _MOST_BYTES):
             behind = self._item(session, found)
-            if behind is None or not isinstance(behind.content, Prepared) or behind.attempts:
+            if behind is None or not isinstance(behind.content, Prepared):
                 break
             if behind.line != item.line:
                 break
             pairs.append((found, behind))
-        begun = await self._books.attempts.begun(session, [found for _, found in pairs])
-        number = next((n for n, (_, found) in enumerate(pairs) if found in begun), len(pairs))
-        return pairs[: max(number, 1)]
+        return pairs
 
     async def _begin_alone(self, taken: Taken) -> Taken:
         """Mark a message that has the process for itself; nothing, if somebody else has it."""
@@ -208,34 +223,35 @@ class Returning:
 
     async def _unmark(self, taken: Taken) -> None:
         books, row = self._books, taken.head
+        # What goes to another tenant was not begun with.
+        marked = () if taken.goes_home else taken.pairs
         async with books.transactions.begin(row.tenant_id) as session:
             if not await self._rows.lock(session, taken.pairs[:1], taken.until):
                 # Somebody else has the head by now, and has not come to those behind it.
-                left = await self._rows.still_behind(session, taken.pairs[1:])
+                left = await self._rows.still_behind(session, marked[1:])
                 await books.attempts.unmark(session, left)
                 return
-            if taken.items[0].tenant_id == row.tenant_id:
-                await books.attempts.unmark(session, taken.items)
+            await books.attempts.unmark(session, [item for _, item in marked])
             await books.parked.change(session, row, {"due_at": row.due_at})
 
     async def _send_home(self, taken: Taken) -> None:
-        """Move a message that can be read by now into the tenant that it names.
+        """Move messages that name another tenant by now into that one, all at once.
 
-        No transaction reaches both tenants: after a crash it is in both, and takes effect once. What
-        is behind it comes after it, here and there.
+        No transaction reaches both tenants: after a crash they are in both, and take effect once. What
+        is behind them comes after them, here and there.
         """
         books, row, (item, *_) = self._books, taken.head, taken.items
         holds = bool(row.holds_key) and item.key is not None
         due = Standing(WAITING, row.reason, holds_key=holds, due_at=books.clock.now())
         await move(books, taken.items, due)
         async with books.transactions.begin(row.tenant_id) as session:
-            if await self._rows.lock(session, taken.pairs, taken.until):
-                await self._rows.finish(session, [row])
+            moved = await self._rows.lock(session, taken.pairs, taken.until)
+            await self._rows.finish(session, [found for found, _ in moved])
 
     async def _finish(self, taken: Taken) -> bool:
         """Handle messages together, or as many of them as go; False when nothing was to be had."""
         pairs = taken.pairs
-        if taken.items[0].tenant_id != taken.head.tenant_id:
+        if taken.goes_home:
             await self._send_home(taken)
             return True
         for plainly in (True, False) if len(pairs) > 1 else ():
@@ -280,7 +296,7 @@ class Returning:
                     await books.attempts.forget(session, [item])
                     await self._rows.park(session, row, CONTENT_MISMATCH, str(error))
                 else:
-                    ends: Ends = {item: end_of(error)}
+                    ends: Ends = {item: end_of_undone(error)}
                     outcomes = await self._rows.settle(session, taken.pairs[:1], ends)
         self._tell(outcomes)
         return True

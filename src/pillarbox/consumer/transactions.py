@@ -39,8 +39,6 @@ SessionFactory = async_sessionmaker[AsyncSession] | Callable[[], AsyncSession]
 # Lost connections, shutdown, no resources, a disk that fails, a standby, conflicts with others; a
 # transaction that the server ended since it was idle, or open, for too long.
 _AWAY: Final = ("08", "57P", "53", "58", "25006", "25P03", "25P04", "40001", "40P01", "55P03")
-# What a transaction has with others and with the server, on a connection that is there.
-_WITH_OTHERS: Final = tuple(state for state in _AWAY if state not in ("08", "57P"))
 # Not among them, since it may be a handler's statement that takes too long.
 _CANCELLED: Final = "57014"
 # What a driver raises by itself over a value or a call, before it asks the server.
@@ -81,17 +79,15 @@ def is_away(error: BaseException) -> bool:
     return error.connection_invalidated or not is_its_own
 
 
-def is_away_under(connection: AsyncConnection, fate: Fate, error: BaseException) -> bool:
-    """Tell whether an error that came out of code of the user is the database's, not the code's.
+def is_away_under(connection: AsyncConnection, fate: Fate) -> bool:
+    """Tell whether what came out of code of the user is the database's doing, not the code's.
 
     Where the connection is lost, whatever was raised came of that, unless the code had given up its
-    own statement. While it is there, what else is away or late is the code's own: a mail server, or
-    another database.
+    own statement. While it is there, what is away or late is the code's own, whatever its error says:
+    it may be another database's. If it is ours that cannot write, the next statement meets it too,
+    which writes down what happened, and that one is ours.
     """
-    if connection.invalidated or not isinstance(error, DBAPIError):
-        return connection.invalidated and not fate.given_up
-    state = _state_of(error)
-    return state.startswith(_WITH_OTHERS) if isinstance(state, str) else _is_away_sqlite(error)
+    return connection.invalidated and not fate.given_up
 
 
 def _is_cancelled(error: BaseException) -> bool:

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pillarbox.consumer.batch import CLAIMED, FINISHED, Batch, Books, Ends
 from pillarbox.consumer.claiming import claim, sort_out
 from pillarbox.consumer.context import Context
+from pillarbox.consumer.fate import is_undone
 from pillarbox.consumer.lane import InHand, Line
 from pillarbox.consumer.observer import Observer
 from pillarbox.consumer.routes import Prepared
@@ -85,7 +86,7 @@ class Work:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
             if len(todo) == 1:
-                return ends | {todo[0]: end_of(error)}
+                return ends | {todo[0]: end_of_undone(error)}
             return ends | await self._one_by_one(todo)
 
     async def begin(self, items: Sequence[InHand]) -> Ends:
@@ -156,7 +157,7 @@ class Work:
             except DatabaseAway:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a handler or a commit may raise
-                ends[item] = end_of(error)
+                ends[item] = end_of_undone(error)
             if not isinstance(ends[item], FINISHED):
                 stopped.add(item.line)
         return ends
@@ -210,7 +211,7 @@ class Work:
         except Exception as error:
             if batch.connection.invalidated and not batch.fate.given_up:
                 raise DatabaseAway(error) from error
-            if batch.connection.invalidated or not whole:
+            if batch.connection.invalidated or is_undone(batch.connection) or not whole:
                 raise _Spoiled from error
             del batch.tasks[tasks:], batch.told[told:]
             return end_of(error)
@@ -232,6 +233,7 @@ class Work:
             async with joined_transaction(batch.session):
                 with answering_for_itself(), untimed(batch.session):
                     await content.handler(context)
+            batch.refuse_undone()
         finally:
             took = timedelta(seconds=self._now() - began)
             self._observer.handled(content.envelope.event_type, took)
@@ -239,11 +241,20 @@ class Work:
         batch.told += context.told
 
 
+def end_of_undone(error: BaseException) -> End:
+    """Say what a try came to whose transaction is gone, and the claim of its message with it.
+
+    What was dropped is acknowledged, and without its claim a second copy would take effect.
+    """
+    cause = error.__cause__ if isinstance(error, _Spoiled) else None
+    raised = error if cause is None else cause
+    end = end_of(raised)
+    return Failed(type(raised).__name__, end.reason) if isinstance(end, Dropped) else end
+
+
 def end_of(error: BaseException) -> End:
-    """Say what a try came to that raised."""
+    """Say what a try came to that raised, and that was undone alone."""
     match error:
-        case _Spoiled() if error.__cause__ is not None:
-            return end_of(error.__cause__)
         # A subclass that does not call ours may lack its parts, and is then an error like others.
         case NotNow(after=timedelta()):
             return Untouched(_bounded(error.after))

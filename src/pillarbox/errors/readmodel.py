@@ -90,21 +90,29 @@ class ReadModelBehind(ReadModelError):
 
 
 class RebuildFailed(ReadModelError):
-    """A read model was not built again: an event failed, its broker gave a part, or another was first.
+    """A read model was not built again: an event or its rows failed, its broker gave a part, another was first.
 
     `position` is the event's number in the log, None where it came from a broker. Without an event
-    the reason says what else it was.
+    the reason says what else it was, and `remedy` what to do if it is not to call rebuild again.
     """
 
     code = "rebuild-failed"
 
-    def __init__(self, model: str, event_id: str | None, position: int | None, reason: str) -> None:
+    def __init__(
+        self,
+        model: str,
+        event_id: str | None,
+        position: int | None,
+        reason: str,
+        remedy: str | None = None,
+    ) -> None:
         where = "" if position is None else f" at position {position}"
         what, mend = reason, ""
         if event_id is not None:
             what, mend = f"event {event_id}{where} failed with {reason}", "mend the method and "
         super().__init__(
             f"read model {model!r} could not be built again: {what}; the live table is untouched; "
-            f"{mend}call rebuild again, it goes on from there"
+            + (remedy or f"{mend}call rebuild again, it goes on from there")
         )
         self.model, self.event_id, self.position, self.reason = model, event_id, position, reason
+        self.remedy = remedy

@@ -86,23 +86,30 @@ class Checkpoints:
         return await self.find(session, name, lock=True)
 
     async def next_generation(self, session: AsyncSession, name: str) -> int:
-        """Return the number of a generation that begins now."""
-        highest = select(func.max(self._table.c.generation)).where(self._table.c.name == name)
-        return (await session.scalar(highest) or 0) + 1
+        """Return the number of a generation that begins now: one that none has had.
+
+        One that was given up is known by what its members told.
+        """
+        tables = self._table, self._members
+        found = [select(func.max(t.c.generation)).where(t.c.name == name) for t in tables]
+        highest = await session.execute(select(*(query.scalar_subquery() for query in found)))
+        return max(number or 0 for number in highest.one()) + 1
 
     async def goes_on(
         self, session: AsyncSession, name: str, generation: int, state: State
     ) -> bool:
         """Tell whether a generation follows a subscription, is in a state and may write.
 
-        It is kept so until the commit.
+        It is kept so until the commit: whoever changes that has the row to himself (`FOR UPDATE`). What
+        is only counted there may be written meanwhile.
         """
         if _dialect(session) == "postgresql":
             await session.execute(side_by_side(name, self._schema))
         columns = self._table.c
         query = select(columns.state, columns.source, columns.paused)
         query = query.where(*self._of(name, generation))
-        row = (await session.execute(query.with_for_update(read=True))).one_or_none()
+        query = query.with_for_update(read=True, key_share=True)
+        row = (await session.execute(query)).one_or_none()
         if row is None or (row.source, row.state) != ("bus", state):
             return False
         # Asked after the lock, which may have waited for whoever wrote the mark.
@@ -176,8 +183,10 @@ class Checkpoints:
     async def note(
         self, session: AsyncSession, at: Generation, *, events: int, target: int | None
     ) -> None:
-        """Note how many messages a generation that is being filled has had, and how many there are."""
-        await self.alone(session, at.name)
+        """Note how many messages a generation that is being filled has had, and how many there are.
+
+        It waits for nobody who writes the model, and nobody who writes it waits for this.
+        """
         await session.execute(
             update(self._table)
             .where(*self._of(at.name, at.generation), self._table.c.state == "filling")
@@ -220,10 +229,12 @@ class Checkpoints:
     async def tidy(self, session: AsyncSession, name: str) -> None:
         """Delete the books of generations that are gone."""
         kept = select(self._table.c.generation).where(self._table.c.name == name)
+        newest = select(func.max(self._table.c.generation)).where(self._table.c.name == name)
         for table in (self._applied, self._held, self._members):
-            await session.execute(
-                delete(table).where(table.c.name == name, table.c.generation.not_in(kept))
-            )
+            gone = [table.c.name == name, table.c.generation.not_in(kept)]
+            if table is self._members:  # one above was given up: its number is not to be had again
+                gone.append(table.c.generation < newest.scalar_subquery())
+            await session.execute(delete(table).where(*gone))
 
     def _of(self, name: str, generation: int) -> tuple[ColumnElement[bool], ...]:
         return (self._table.c.name == name, self._table.c.generation == generation)

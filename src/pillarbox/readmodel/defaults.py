@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 
 from pillarbox.errors import InvalidConfig
-from pillarbox.readmodel.numbers import converts, fits, is_number, kept_as, places_of
+from pillarbox.readmodel.numbers import Keeping, converts, fits, is_number
 
 
 def defaults_of(what: str, table: Table) -> Mapping[str, Any]:
@@ -52,19 +52,22 @@ def _number(what: str, column: Column[Any], default: object) -> Any:
         number = Decimal(plain)
     except InvalidOperation:
         raise _refused(what, column, "whose default is no constant") from None
-    if not fits(number, places_of(column)):
+    keeping = Keeping.of(column)
+    if not fits(number, keeping.places):
         raise _refused(what, column, f"whose type does not hold its default {plain}")
     if converts(column):
         raise _refused(what, column, "whose type makes of its default what only a database tells")
-    return kept_as(column).python_type(number)
+    return keeping.given_back(number)
 
 
 def _unrounded(what: str, column: Column[Any], value: Any) -> Any:
     """Return a value that is written with a new row, if it is read again as it is."""
-    is_plain = isinstance(value, int | float | Decimal) and not converts(column)
-    if is_plain and not fits(value, places_of(column)):
+    if not isinstance(value, int | float | Decimal) or converts(column):
+        return value
+    keeping = Keeping.of(column)
+    if not fits(value, keeping.places):
         raise _refused(what, column, f"whose type does not hold its default {value}")
-    return value
+    return keeping.given_back(value)
 
 
 def _words(default: object) -> str:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -40,12 +40,21 @@ class HeldKeys:
 
     async def of(self, session: AsyncSession, at: Generation) -> dict[Line, HeldKey]:
         """Return the keys that wait."""
+        found = [HeldKey(*row) for row in await session.execute(self._select(at))]
+        return {held.line: held for held in found}
+
+    async def find(self, session: AsyncSession, at: Generation, line: Line) -> HeldKey | None:
+        """Return a key, if it waits."""
         columns = self._table.c
-        query = select(*(columns[name] for name in HeldKey._fields)).where(
+        own = self._select(at).where(columns.tenant_id == line[0], columns.key == line[1])
+        row = (await session.execute(own)).one_or_none()
+        return None if row is None else HeldKey(*row)
+
+    def _select(self, at: Generation) -> Select[Any]:
+        columns = self._table.c
+        return select(*(columns[name] for name in HeldKey._fields)).where(
             columns.name == at.name, columns.generation == at.generation
         )
-        found = [HeldKey(*row) for row in await session.execute(query)]
-        return {held.line: held for held in found}
 
     async def hold(
         self,

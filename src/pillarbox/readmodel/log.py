@@ -59,6 +59,14 @@ class LogBatch(NamedTuple):
     cut: int | None = None
     """The last number in a gap, if there may be more of them; then there are none above."""
 
+    def upto(self, seq: int, after: Position) -> "LogBatch":
+        """Return it as if the rows above one of its own had not been read after a position.
+
+        The lowest is always left: it answers a doubt about what the model had to go on with.
+        """
+        entries = [entry for entry in self.entries if entry.seq <= seq]
+        return self._replace(entries=entries, cut=seq if seq <= after.number else None)
+
 
 class Horizon(NamedTuple):
     """The highest number that is committed, and all transactions that ran right after."""
@@ -136,9 +144,14 @@ class Log:
         return Horizon(found.newest, found.running)
 
     async def read_key(
-        self, session: AsyncSession, line: tuple[str, str], low: int, high: int
+        self,
+        session: AsyncSession,
+        line: tuple[str, str],
+        low: int,
+        high: int,
+        most: int | None = None,
     ) -> Sequence[Entry]:
-        """Read the rows of one key between two numbers."""
+        """Read the rows of one key between two numbers, the lowest first."""
         columns = self._table.c
         query = self._rows().where(
             in_the_log(self._table),
@@ -146,7 +159,8 @@ class Log:
             columns.key == line[1],
             columns.seq.between(low, high),
         )
-        return [self._entry(row) for row in await session.execute(query.order_by(columns.seq))]
+        query = query.order_by(columns.seq).limit(most)
+        return [self._entry(row) for row in await session.execute(query)]
 
     async def beginning(self, session: AsyncSession) -> Beginning:
         """Look at where the log begins; on PostgreSQL in a transaction that reads what is committed."""

@@ -111,21 +111,23 @@ class ReadModelRunner:
             raise InvalidConfig(
                 "snapshot", "is for models that follow the log", "rebuild from the broker's log"
             )
-        await SubscribedRebuild(
-            self.model, self.parts, following.consumer, following.gone, report=report
-        ).run()
+        await self._from_broker(following, report).run()
 
     async def abandon(self) -> None:
-        """Give up a rebuild from the log that has not ended; the live table is as it was.
+        """Give up a rebuild that has not ended; the live table is as it was.
 
-        One from a subscription is not given up: its place at the broker would be taken for that of the
-        next one.
+        One from a subscription leaves its consumer at the broker, as one that has ended does with the
+        consumer before it.
         """
-        if self._following is not None:
-            raise InvalidConfig(
-                "abandon", "is for models that follow the log", "call rebuild, which goes on"
-            )
-        await LogRebuild(self.model, self.parts).abandon()
+        if self._following is None:
+            await LogRebuild(self.model, self.parts).abandon()
+        else:
+            await self._from_broker(self._following).abandon()
+
+    def _from_broker(self, following: Following, report: Reporter = unheard) -> SubscribedRebuild:
+        return SubscribedRebuild(
+            self.model, self.parts, following.consumer, following.gone, report=report
+        )
 
     def __repr__(self) -> str:
         return f"<ReadModelRunner {self.model.name}>"

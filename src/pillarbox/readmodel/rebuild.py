@@ -5,9 +5,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Select, delete, insert, select
+from sqlalchemy import Select, delete, insert, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
@@ -26,11 +27,18 @@ from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.position import Position
 from pillarbox.readmodel.progress import Pace, Phase, Progress, Reporter, unheard
 from pillarbox.readmodel.runner import LogFollower
+from pillarbox.readmodel.savepoint import Spoiled, in_savepoint
 from pillarbox.words import storable, words_of
 
 log = logging.getLogger("pillarbox.readmodel")
 
 Done = TypeVar("Done")
+
+_CONSTRAINTS: Final = text("SET CONSTRAINTS ALL IMMEDIATE")
+_REMEDY: Final = (
+    "change the constraint and call rebuild again, which goes on from there, or mend the method, call "
+    "abandon and then rebuild, which begins with the first event"
+)
 
 
 class LogRebuild:
@@ -210,15 +218,17 @@ class LogRebuild:
         return found
 
     async def _step(self, session: AsyncSession, at: Generation) -> Batch:
-        """Apply one batch; where its write fails, find the event that did it."""
+        """Apply one batch; where it fails, find the event that did it."""
         try:
             try:
-                async with session.begin_nested():
-                    return await self._follower.step(session, at)
-            except FailedEntry:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever a write may raise
+                return await in_savepoint(session, partial(self._follower.step, session, at))
+            except Spoiled as spoiled:
+                refuse_away(spoiled.error)
+                raise spoiled.error from spoiled.error.__cause__
+            except Exception as error:
                 refuse_away(error)
+                if isinstance(error, FailedEntry) and not error.on_session:
+                    raise
                 return await self._follower.step(session, at, one_by_one)
         except FailedEntry as failed:
             entry, cause = failed.entry, failed.__cause__
@@ -277,14 +287,17 @@ async def replace_rows(session: AsyncSession, model: ReadModel) -> None:
     live, shadow = model.table, model.shadow
     names = [column.key for column in live.columns if column.computed is None]
     rows = select(*(shadow.c[name] for name in names))
-    await session.execute(delete(live))
     try:
+        await session.execute(delete(live))
         await session.execute(insert(live).from_select(names, rows))
+        if session.get_bind().dialect.name == "postgresql":
+            # What is deferred would raise at the commit, where nobody knows whose it is.
+            await session.execute(_CONSTRAINTS)
     except DBAPIError as error:
         refuse_away(error)
-        # The live table may have constraints that the shadow has not.
+        # The live table may have constraints that the shadow has not, and others that refer to it.
         reason = f"its rows are not taken by {live.name}: {storable(words_of(error))}"
-        raise RebuildFailed(model.name, None, None, reason) from error
+        raise RebuildFailed(model.name, None, None, reason, _REMEDY) from error
 
 
 def _checked_snapshot(

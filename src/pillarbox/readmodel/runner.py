@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
@@ -16,17 +17,17 @@ from pillarbox.errors import HistoryIncomplete, HistoryUndecided, ReadModelError
 from pillarbox.outbox.wakeup import Wakeup, wakeup_of
 from pillarbox.readmodel.applying import (
     NOTHING,
+    Applied,
     Applier,
     Apply,
     Batch,
-    Touched,
     together,
 )
-from pillarbox.readmodel.careful import Careful, GivenUp
+from pillarbox.readmodel.careful import FEW, LONGEST, Careful, GivenUp
 from pillarbox.readmodel.checkpoint import Checkpoints, Generation, State
 from pillarbox.readmodel.definition import ReadModel
 from pillarbox.readmodel.forgetting import Forgetting
-from pillarbox.readmodel.held import HeldKey, HeldKeys
+from pillarbox.readmodel.held import HeldKey, HeldKeys, Line
 from pillarbox.readmodel.history import (
     FIRST,
     Undecided,
@@ -35,8 +36,9 @@ from pillarbox.readmodel.history import (
     refuse_hole,
     tell_missed,
 )
-from pillarbox.readmodel.log import Beginning, Entry, Log
+from pillarbox.readmodel.log import Beginning, Entry, Log, LogBatch
 from pillarbox.readmodel.parts import Parts
+from pillarbox.readmodel.position import Position
 
 log = logging.getLogger("pillarbox.readmodel")
 
@@ -57,6 +59,10 @@ class LogFollower:
         self._undecided = Undecided()
         self._unbroken = False
         """Whether it has looked at the log since it last made sure of it, without being away."""
+        self._read = 0
+        """How many rows the transaction in hand has read."""
+        self._suspect = 0
+        """How many rows are left of a batch that failed: they are applied a few at a time."""
 
     @property
     def _is_whole(self) -> bool:
@@ -78,29 +84,50 @@ class LogFollower:
             self.parts.observer.applied(batch.events, took)
         return batch
 
-    async def step(self, session: AsyncSession, at: Generation, apply: Apply = together) -> Batch:
+    async def step(
+        self,
+        session: AsyncSession,
+        at: Generation,
+        apply: Apply = together,
+        most: int | None = None,
+    ) -> Batch:
         """Apply one batch to a generation that this transaction has locked: together, or in a way."""
-        most = self.parts.config.batch_size
+        most = most or self.parts.config.batch_size
         found = await self.log.read(session, at.position, most)
+        self._read = len(found.entries)
+        self.parts.observer.read(self._read)
+        waiting = await self.held.of(session, at)
+        entries = [entry for entry in found.entries if not _waits(entry, waiting)]
+        applied = await apply(session, at, Applier(self.model, self.parts, at), entries)
+        if applied.upto is not None:
+            found = found.upto(applied.upto, at.position)
+        await self._move(session, at, found, applied)
+        fresh = sum(entry.seq > at.position.number for entry in found.entries)
+        more = fresh >= most or found.cut is not None or applied.upto is not None
+        now = self.parts.clock.now()
+        due = any(key.due_at <= now for key in waiting.values())
+        read = len(found.entries)
+        return Batch(read, applied.events, applied.touched, more=more, due=due)
+
+    async def _move(
+        self, session: AsyncSession, at: Generation, found: LogBatch, applied: Applied
+    ) -> None:
+        """Move the position over the rows of a batch."""
         seqs = [entry.seq for entry in found.entries]
         position = at.position.moved(seqs, found.open, found.cut)
         if self._is_whole:
             for number in at.position.missed(seqs, found.open):
                 _tell(tell_missed(at.name, number))
-        self.parts.observer.read(len(found.entries))
-        waiting = await self.held.of(session, at)
-        entries = [entry for entry in found.entries if not _waits(entry, waiting)]
-        applier = Applier(self.model, self.parts, at)
-        events, touched = await apply(session, at, applier, entries)
         if position != at.position:
-            listed = self.forgetting.listed(at, position, events, touched)
-            await self.checkpoints.move(session, at, position, events=events, touched=listed)
-            self.parts.observer.applying(events)
-        fresh = sum(entry.seq > at.position.number for entry in found.entries)
-        more = fresh >= most or found.cut is not None
-        now = self.parts.clock.now()
-        due = any(key.due_at <= now for key in waiting.values())
-        return Batch(len(found.entries), events, touched, more=more, due=due)
+            await self._write(session, at, position, applied)
+            self.parts.observer.applying(applied.events)
+
+    async def _write(
+        self, session: AsyncSession, at: Generation, position: Position, applied: Applied
+    ) -> None:
+        events, touched = applied.events, applied.touched
+        listed = self.forgetting.listed(at, position, events, touched)
+        await self.checkpoints.move(session, at, position, events=events, touched=listed)
 
     async def locked(self, session: AsyncSession) -> Generation:
         """Return the generation, locked; a live one that is not there begins.
@@ -170,29 +197,43 @@ class LogFollower:
             raise DatabaseAway(LookupError("the model's row went away"))
         return found
 
-    async def release_due(self) -> None:
-        """Try keys again that are due."""
-        with self._noticing_absence():
-            touched = await self._carefully(self._released)
-        self.forgetting.add(touched)
-        await self.forgetting.forget()
+    async def release_due(self, now: datetime | None = None) -> bool:
+        """Try keys again that are due, each in a transaction of its own, as long as there is time.
 
-    async def _released(self, careful: Careful) -> Touched:
-        now = self.parts.clock.now()
-        events, touched = 0, set[tuple[str, str]]()
+        Return whether there was none for some of them, or for all of a key.
+        """
+        now, left = now or self.parts.clock.now(), False
+        latest = self.parts.clock.now() + LONGEST
+        with self._noticing_absence():
+            for number, line in enumerate(await self._due(now)):
+                if number and self.parts.clock.now() >= latest:
+                    left = True
+                    break
+                applied = await self._carefully(partial(self._released, line=line, now=now))
+                left = left or applied.upto is not None
+                self.forgetting.add(applied.touched)
+        await self.forgetting.forget()
+        return left
+
+    async def _due(self, now: datetime) -> Sequence[Line]:
+        """Return the keys that are due, those first that have waited the longest for it."""
+        async with self.parts.transactions.begin(None) as session:
+            at = await self.checkpoints.find(session, self.model.name, self.state)
+            waiting = {} if at is None else await self.held.of(session, at)
+        due = [key for key in waiting.values() if key.due_at <= now]
+        return [key.line for key in sorted(due, key=lambda key: key.due_at)]
+
+    async def _released(self, careful: Careful, *, line: Line, now: datetime) -> Applied:
         async with self.parts.transactions.begin(None) as session:
             at = await self.locked(session)
             self.forgetting.notice(at)
-            if at.paused:
-                return touched
-            due = [k for k in (await self.held.of(session, at)).values() if k.due_at <= now]
-            for key in due:
-                count, written = await careful.release(session, at, key)
-                events, touched = events + count, touched | written
-            if events:
-                listed = self.forgetting.listed(at, at.position, events, touched)
-                await self.checkpoints.move(session, at, at.position, events=events, touched=listed)
-        return touched
+            key = None if at.paused else await self.held.find(session, at, line)
+            if key is None or key.due_at > now:
+                return Applied(0, set())
+            applied = await careful.release(session, at, key, now)
+            if applied.events:
+                await self._write(session, at, at.position, applied)
+        return applied
 
     @contextmanager
     def _noticing_absence(self) -> Iterator[None]:
@@ -204,32 +245,46 @@ class LogFollower:
             raise
 
     async def _committed(self) -> Batch:
-        """Apply one batch; what fails is done again with a savepoint for each event."""
-        try:
-            return await self._transact(together)
-        except (DatabaseAway, ReadModelError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
-            # Nothing of it is committed.
-            log.debug("batch_undone", extra={"error_class": type(error).__name__})
-            return await self._carefully(lambda careful: self._transact(careful.apply))
+        """Apply one batch; what fails is done again a few rows at a time, each event in a savepoint."""
+        if not self._suspect:
+            self._read = 0
+            try:
+                return await self._transact(together)
+            except (DatabaseAway, ReadModelError):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a method or a write may raise
+                # Nothing of it is committed.
+                log.debug("batch_undone", extra={"error_class": type(error).__name__})
+                self._suspect = self._read
+        most = min(FEW, self.parts.config.batch_size)
+        batch = await self._carefully(lambda careful: self._transact(careful.apply, most))
+        self._suspect = max(self._suspect - batch.read, 0) if batch.more else 0
+        return batch
 
     async def _carefully(self, act: Callable[[Careful], Awaitable[Done]]) -> Done:
-        """Do a transaction again as often as a method closes its connection."""
+        """Do a transaction again as often as a method spoils it; tell what it came to."""
         careful = Careful(self.model, self.parts, self.held, self.log)
         while True:
             try:
-                return await act(careful)
+                done = await act(careful)
             except GivenUp as found:
                 careful.note(found)
+            except (DatabaseAway, ReadModelError):
+                raise
+            except Exception as error:
+                if not careful.blame(error):
+                    raise
+            else:
+                careful.tell()
+                return done
 
-    async def _transact(self, apply: Apply) -> Batch:
+    async def _transact(self, apply: Apply, most: int | None = None) -> Batch:
         async with self.parts.transactions.begin(None) as session:
             at = await self.locked(session)
             self.forgetting.notice(at)
             if at.paused:
                 return NOTHING
-            return await self.step(session, at, apply)
+            return await self.step(session, at, apply, most)
 
 
 class LogRunner:
@@ -272,14 +327,20 @@ class LogRunner:
     async def look(self) -> bool:
         """Apply one batch and what was held; say whether there is more to do at once."""
         batch = await self._follower.turn()
-        if batch.due:
-            await self._follower.release_due()
-        return batch.more
+        return await self._more(batch, self.parts.clock.now())
 
     async def drain(self) -> None:
         """Apply what there is and end: for tests and for jobs."""
-        while await self.look():
-            pass
+        now, more = None, True
+        while more:
+            batch = await self._follower.turn()
+            # A key that fails in here and is due again soon is not what there is.
+            now = now or self.parts.clock.now()
+            more = await self._more(batch, now)
+
+    async def _more(self, batch: Batch, now: datetime) -> bool:
+        left = batch.due and await self._follower.release_due(now)
+        return batch.more or left
 
     def stop(self) -> None:
         """Finish the batch in hand and end."""

@@ -16,16 +16,20 @@ from pillarbox.readmodel.checkpoint import STILL, Checkpoints, Generation
 from pillarbox.readmodel.definition import ReadModel
 from pillarbox.readmodel.filling import Filling
 from pillarbox.readmodel.forgetting import Forgetting
+from pillarbox.readmodel.lag import Members, Told
 from pillarbox.readmodel.parts import Parts
 from pillarbox.readmodel.progress import Phase, Reporter, unheard
 from pillarbox.readmodel.rebuild import replace_rows
 from pillarbox.readmodel.subscription import MakeConsumer, Subscriber
 from pillarbox.schema.tables import inbox_parked
+from pillarbox.schema.types import DatabaseTime
 
 Forgotten = Callable[[], Awaitable[Sequence[str]]]
 """Say where the broker's log of the model's topics does not reach the first event."""
 
 _RENEW: Final = STILL.total_seconds() / 3
+_GIVEN_UP: Final = "given-up"
+"""The member that tells of a generation whose number is not to be had again."""
 
 
 class SubscribedRebuild:
@@ -79,11 +83,29 @@ class SubscribedRebuild:
             if live is None:
                 raise ReadModelUnknown(name)
             await session.execute(delete(self._model.shadow))
-            new = Generation(
-                name=name, generation=live.generation + 1, source="bus", state="filling"
-            )
+            number = await self._checkpoints.next_generation(session, name)
+            new = Generation(name=name, generation=number, source="bus", state="filling")
             await self._checkpoints.begin(session, new)
         return new
+
+    async def abandon(self) -> None:
+        """Give up a rebuild; the live table is as it was.
+
+        Its consumer keeps its place at the broker, and what it has set aside. The next rebuild has another
+        number, and so another consumer: it begins with the first message.
+        """
+        name = self._model.name
+        async with self._parts.transactions.begin(None) as session:
+            await self._checkpoints.alone(session, name)
+            found = await self._checkpoints.find(session, name, "filling", lock=True)
+            if found is None:
+                return
+            place = name, found.following("bus").generation
+            await session.execute(delete(self._model.shadow))
+            now = (await session.execute(select(DatabaseTime()))).scalar_one()
+            told = Told(told_at=now, good_until=now)
+            await Members(self._parts.schema).tell(session, place, _GIVEN_UP, told)
+            await self._checkpoints.drop(session, *place)
 
     async def switch(self) -> bool:
         """Make the filled generation the live one, in one transaction.
@@ -115,7 +137,10 @@ class SubscribedRebuild:
             await self._hold_still(still=True)
         caught_up = await self._caught_up(following, filling, phase)
         if following.moved.is_set():
-            raise RebuildFailed(self._model.name, None, None, "another rebuild of it was first")
+            reason = "another rebuild of it was first, or it was given up"
+            raise RebuildFailed(
+                self._model.name, None, None, reason, "look at what the model is now"
+            )
         if not caught_up:
             reason = f"in {seconds:g} s of silence the broker did not say that it has nothing more"
             raise RebuildFailed(self._model.name, None, None, reason)

@@ -191,6 +191,10 @@ class SubscribedRunner:
                     # Somebody else began in the same moment, maybe from the log.
                     found = await self._checkpoints.find(session, self.model.name)
             if found is None:
+                # A first rebuild has the number, be it under way or killed.
+                filling = await self._checkpoints.find(session, self.model.name, "filling")
+                if filling is not None:
+                    filling.following("bus")
                 raise DatabaseAway(LookupError("the model's row went away"))
             still = await self._checkpoints.stands_still(session, self.model.name)
         if found.source == "bus":

@@ -1,7 +1,8 @@
 """Changes into a table: read what they touch, fold in memory, write each row once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from copy import copy
+from decimal import Context, Decimal, localcontext
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,16 +12,18 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from pillarbox.errors import InvalidConfig
 from pillarbox.event.envelope import MessageEnvelope
-from pillarbox.readmodel.changes import Change
+from pillarbox.readmodel.changes import Change, Increment
 from pillarbox.readmodel.definition import TENANT_COLUMN, ReadModel
 from pillarbox.readmodel.folding import Author, Mark, Page, Row, author_of
 from pillarbox.readmodel.locks import lock_of
-from pillarbox.readmodel.numbers import converts, fits, places_of
+from pillarbox.readmodel.numbers import Keeping, converts, fits, is_number
 from pillarbox.schema.tables import readmodel_applied, table_in
 
 Item = TypeVar("Item")
 # A statement has 32,767 parameters at most with asyncpg, 65,535 with psycopg.
 _SLICE: Final = 5_000
+# A column may have more digits than Python adds up unless it is told: it rounds to 28.
+_EXACT: Final = Context(prec=1_000)
 
 
 class Queued(NamedTuple):
@@ -45,10 +48,10 @@ class Writer:
         self.model, self.generation = model, generation
         self.table: Table = model.shadow if shadow else model.table
         self._applied = table_in(readmodel_applied, schema)
-        self._places = {
-            column.key: places
+        self._numbers = {
+            column.key: Keeping.of(column)
             for column in self.table.columns
-            if (places := places_of(column)) is not None and not converts(column)
+            if is_number(column) and not converts(column)
         }
         self._alone = alone
         """Whether no other transaction writes to the table: else each row is locked by its name."""
@@ -57,11 +60,9 @@ class Writer:
         self, session: AsyncSession, tenant_id: str, queued: Sequence[Queued]
     ) -> set[str]:
         """Let the changes of one tenant's events take effect in order; return the rows written."""
-        changes = [(queued_.envelope, c) for queued_ in queued for c in queued_.changes]
+        changes = [(one.envelope, self._checked(c)) for one in queued for c in one.changes]
         if not changes:
             return set()
-        for _, change in changes:
-            self._check(change)
         ids = {str(change.row_id): change.row_id for _, change in changes}
         if not self._alone:
             await self._lock(session, tenant_id, ids)
@@ -71,27 +72,41 @@ class Writer:
             await self._marks(session, tenant_id, authors),
             defaults=dict(self.model.defaults),
         )
-        for envelope, change in changes:
-            page.apply(change, envelope, self.model.id_column)
+        with localcontext(_EXACT):
+            for envelope, change in changes:
+                page.apply(change, envelope, self.model.id_column)
         await self._store(session, tenant_id, ids, page)
         return page.written
 
-    def _check(self, change: Change) -> None:
-        own = {TENANT_COLUMN, self.model.id_column}
-        for name, value in change.values.items():
-            if name not in self.table.c or name in own:
-                problem = "is set by the runner" if name in own else "is no column"
-                raise InvalidConfig(
-                    f"{self.model.name}: {name}", problem, f"use a column of {self.table.name}"
-                )
-            places = self._places.get(name)
-            if isinstance(value, float | Decimal) and not fits(value, places):
-                # In a batch it would be added up as it is, and one by one as the database rounds it.
-                raise InvalidConfig(
-                    f"{self.model.name}: {name}",
-                    f"is {value}, and its column keeps {places} places",
-                    "round it in the method, or give the column more places",
-                )
+    def _checked(self, change: Change) -> Change:
+        """Return a change with its numbers as their columns give them back; refuse what they do not keep."""
+        values = {name: self._value(change, name) for name in change.values}
+        if all(values[name] is value for name, value in change.values.items()):
+            return change
+        kept = copy(change)
+        kept.values = values
+        return kept
+
+    def _value(self, change: Change, name: str) -> Any:
+        value, keeping = change.values[name], self._numbers.get(name)
+        own = (TENANT_COLUMN, self.model.id_column)
+        if name not in self.table.c or name in own:
+            problem = "is set by the runner" if name in own else "is no column"
+            raise self._refused(name, problem, f"use a column of {self.table.name}")
+        if keeping is None or not isinstance(value, int | float | Decimal):
+            return value
+        # In a batch it would be added up as it is, and one by one as the database gives it back.
+        if not fits(value, keeping.places):
+            problem = f"is {value}, and its column keeps {keeping.places} places"
+            remedy = "round it in the method, or give the column more places"
+            raise self._refused(name, problem, remedy)
+        if isinstance(change, Increment) and not keeping.adds_up:
+            problem = "is added to, and its column may give back another number than it was given"
+            raise self._refused(name, problem, "make it a Double or a Numeric")
+        return keeping.given_back(value)
+
+    def _refused(self, name: str, problem: str, remedy: str) -> InvalidConfig:
+        return InvalidConfig(f"{self.model.name}: {name}", problem, remedy)
 
     async def _lock(self, session: AsyncSession, tenant_id: str, ids: Iterable[str]) -> None:
         if _dialect(session) != "postgresql":

@@ -94,8 +94,9 @@ def step(
                        fail=OutOfStock, undo=lambda o: ReleaseInventory(o.order_id),
                        timeout=timedelta(minutes=5), retries=2)
 
-    `send` and `undo` are given the start event and, if they take a second argument, the replies so
-    far by the names of their steps. Without a reply within `timeout` the message is sent again,
+    `send` and `undo` are given the start event and, if they take a second argument, the good replies
+    so far by the names of their steps; a step that is undone after a refusal or a time-out has none:
+    `replies.get("reserve")`. Without a reply within `timeout` the message is sent again,
     `retries` times, with twice the time each; then the saga goes back. Without `timeout` it waits
     for ever. With `undone` the undoing waits for that reply, and is sent again `undo_retries` times
     before the saga stands STUCK; without, it is done as soon as it is recorded.

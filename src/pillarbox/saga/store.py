@@ -97,9 +97,13 @@ class Store:
         found: str | None = await session.scalar(query)
         return found
 
-    async def due(self, session: AsyncSession, tenant_id: str, limit: int) -> list[Row[Any]]:
-        """Lock sagas of a tenant that are due and that nobody has, the first due first."""
+    async def due(
+        self, session: AsyncSession, tenant_id: str, limit: int, *, saga_id: UUID | None = None
+    ) -> list[Row[Any]]:
+        """Lock sagas of a tenant, or one, that are due and that nobody has, the first due first."""
         query = self._due().where(self._saga.c.tenant_id == tenant_id).limit(limit)
+        if saga_id is not None:
+            query = query.where(self._saga.c.saga_id == saga_id)
         return list(await session.execute(query))
 
     async def save(self, session: AsyncSession, held: Instance, wait: timedelta | None) -> None:
