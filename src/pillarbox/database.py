@@ -14,6 +14,8 @@ _POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 _SETTING: Final = "database_url"
 _EXTRAS: Final = {"asyncpg": "asyncpg", "aiosqlite": "sqlite"}
 _REMEDY: Final = "use postgresql://user@host/name or sqlite:///file.db"
+_BUSY_SECONDS: Final = 10.0
+_PRIMARY_CODE: Final = 0xFF  # what is above says more of the same error
 
 
 def sync_url(url: str | URL) -> URL:
@@ -59,29 +61,33 @@ def make_engine(url: str | URL) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, record: object) -> None:
     del record
     connection.isolation_level = None  # SQLAlchemy begins, not the driver
-    connection.execute("PRAGMA busy_timeout = 10000")
+    connection.execute(f"PRAGMA busy_timeout = {round(_BUSY_SECONDS * 1_000)}")
     _write_ahead(connection)
 
 
 def _write_ahead(connection: Any) -> None:
     """Have a log written ahead; a file keeps that, so the first connection to it decides.
 
-    The change waits for no writer: of two processes that begin with a new file, one fails at once.
+    The change waits for nobody: it fails at once beside a writer or a reader. Beginning waits for
+    them, as long as any statement does; after that long in all the file is given up.
     """
+    clock = asyncio.get_running_loop()
+    latest = clock.time() + _BUSY_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+            if code != sqlite3.SQLITE_BUSY or clock.time() >= latest:
                 raise
-            connection.run_async(_wait_for_writer)
+            connection.run_async(_wait_for_others)
         else:
             return
 
 
-async def _wait_for_writer(driver: Any) -> None:
+async def _wait_for_others(driver: Any) -> None:
     # One call, so that whoever is cancelled here leaves no lock behind.
-    await driver.executescript("BEGIN IMMEDIATE; ROLLBACK")
+    await driver.executescript("BEGIN EXCLUSIVE; ROLLBACK")
 
 
 def _give_up_lock(connection: Any, record: object, error: object) -> None:

@@ -6,8 +6,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
 
+from pillarbox import database
 from pillarbox.database import make_engine
 from tests.support.cancelling import CancelledAt, on_falling_asleep, on_waking_up, run
 from tests.support.waiting import until
@@ -69,4 +72,50 @@ async def test_the_first_connection_to_a_new_file_waits_for_who_writes_it(tmp_pa
         mode = await connecting
 
     assert mode == "wal"
+    await engine.dispose()
+
+
+@pytest.fixture
+def read_file(tmp_path: Path) -> Path:
+    """A file with a table, whose changes are not written ahead."""
+    file = tmp_path / "shop.db"
+    with closing(sqlite3.connect(file)) as maker:
+        maker.execute("CREATE TABLE here (id)")
+    return file
+
+
+async def test_the_first_connection_waits_for_a_reader_that_goes(read_file: Path) -> None:
+    engine = make_engine(f"sqlite:///{read_file}")
+
+    async def connected() -> str:
+        async with engine.connect() as connection:
+            mode: str = (await connection.exec_driver_sql("PRAGMA journal_mode")).scalar_one()
+            return mode
+
+    with closing(sqlite3.connect(read_file, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM here").fetchall()
+        connecting = asyncio.ensure_future(connected())
+        await asyncio.wait([connecting], timeout=0)
+        reader.execute("COMMIT")
+        mode = await connecting
+
+    assert mode == "wal"
+    await engine.dispose()
+
+
+async def test_a_reader_that_stays_lets_the_first_connection_fail(
+    read_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked again at once, for ever, with a whole core."""
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.3)
+    engine = make_engine(f"sqlite:///{read_file}")
+
+    with closing(sqlite3.connect(read_file, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM here").fetchall()
+        with pytest.raises(OperationalError, match="database is locked"):
+            async with asyncio.timeout(30), engine.connect():
+                pass
+
     await engine.dispose()

@@ -2,7 +2,9 @@
 
 from decimal import Decimal
 
+import httpx
 import pytest
+from fastapi import APIRouter, FastAPI
 from sqlalchemy import String, delete, func, select
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -116,6 +118,10 @@ async def test_one_command_handler_serves_a_request_and_a_consumer_unchanged(
             await uow.repository(Order).save(Order.place(order_id))
             await uow.commit()
 
+    router = APIRouter(route_class=box.idempotent_route(principal=lambda _: "ada"))
+    router.post("/orders/{order_id}", status_code=201)(place)
+    app = FastAPI()
+    app.include_router(router)
     places = box.consumer("places", topics=["orders.order"])
 
     @places.on("OrderCreated")
@@ -124,13 +130,18 @@ async def test_one_command_handler_serves_a_request_and_a_consumer_unchanged(
         if ctx.envelope.key == "bad":
             raise Drop("after its commit, which was ours to make")
 
-    await place("by-request")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://orders") as client:
+        key = {"Idempotency-Key": "k-1"}
+        answers = [await client.post("/orders/by-request", headers=key) for _ in range(2)]
     await service.order("by-message", "bad")
     await box.projector().drain()
     await places.drain()
     service.bus.redeliver()
     await places.drain()
 
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[1].headers["idempotency-replayed"] == "true"
     assert await service.database.order_ids() == ["by-message", "by-request"]
     assert await service.events("OrderPlaced") == 2
 

@@ -96,7 +96,11 @@ class Exchange:
         return found
 
     async def receive(self) -> dict[str, Any]:
-        match await self.event():
+        try:
+            found = await self.event()
+        except h11.RemoteProtocolError:  # the end of the stream in the middle of a body
+            return {"type": "http.disconnect"}
+        match found:
             case h11.Data(data=data):
                 return {"type": "http.request", "body": bytes(data), "more_body": True}
             case h11.EndOfMessage():

@@ -1,6 +1,7 @@
 """The weaker mode: any ASGI application, a committed row with a lease and a token."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -37,12 +38,18 @@ class Till:
     revoked: set[str] = field(default_factory=set)
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     proceed: asyncio.Event = field(default_factory=asyncio.Event)
+    turns: defaultdict[int, asyncio.Event] = field(
+        default_factory=lambda: defaultdict(asyncio.Event)
+    )
+    """Lets the numbered calls of a kind end, one by one."""
+    late_status: int = 201
+    """What the first of them ends with."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self.app(scope, receive, send)
 
     def open(self, sessions: Any, **options: Any) -> None:
-        routes = [Route("/{kind}", self.sell, methods=["GET", "POST"])]
+        routes = [Route("/{kind}", self.sell, methods=["GET", "POST", "PUT"])]
         self.app = IdempotencyMiddleware(
             Starlette(routes=routes),
             sessions=sessions,
@@ -62,6 +69,8 @@ class Till:
             case "slow":
                 self.entered.set()
                 await self.proceed.wait()
+            case "in-turn":
+                return await self.sell_in_turn(len(self.executed))
             case "raises":
                 raise ZeroDivisionError
             case "http-500":
@@ -71,6 +80,10 @@ class Till:
             case "events":
                 return StreamingResponse(_events(), media_type="text/event-stream")
         return PlainTextResponse(f"sold {len(self.executed)}", 201, {"Set-Cookie": "a=b"})
+
+    async def sell_in_turn(self, number: int) -> Response:
+        await self.turns[number].wait()
+        return PlainTextResponse(f"sold {number}", self.late_status if number == 1 else 201)
 
 
 async def _events() -> AsyncIterator[bytes]:
@@ -137,6 +150,14 @@ async def test_another_principal_is_independent(till: Till, client: httpx.AsyncC
     assert other.text == "sold 2"
 
 
+async def test_another_operation_is_independent(till: Till, client: httpx.AsyncClient) -> None:
+    posted = await client.post("/sale", content="tea", headers=K1)
+    put = await client.put("/sale", content="tea", headers=K1)
+
+    assert (posted.text, put.text) == ("sold 1", "sold 2")
+    assert "idempotency-replayed" not in put.headers
+
+
 async def test_authorisation_runs_before_a_replay(till: Till, client: httpx.AsyncClient) -> None:
     await client.post("/sale", content="tea", headers=K1)
     till.revoked.add("ada")
@@ -169,27 +190,71 @@ async def test_an_answer_that_is_not_kept_is_given_once_and_executed_once(
     assert (again.status_code, till.executed) == (409, ["tea"])
 
 
-async def test_a_command_whose_process_died_is_taken_over_and_its_late_answer_changes_nothing(
-    till: Till, client: httpx.AsyncClient
+@pytest.mark.parametrize("late_status", [201, 500], ids=["answers", "fails"])
+async def test_a_command_whose_process_died_is_taken_over_and_its_late_end_changes_nothing(
+    till: Till,
+    client: httpx.AsyncClient,
+    caplog: pytest.LogCaptureFixture,
+    late_status: int,
 ) -> None:
-    first = asyncio.create_task(client.post("/slow", content="tea", headers=K1))
-    await till.entered.wait()
+    """Both once gave the same answer, so that nobody could tell whose was recorded."""
+    first, second = await taken_over(till, client, late_status)
+
+    till.turns[2].set()
+    answered = await second
+    till.turns[1].set()
+    late = await first
+    third = await client.post("/in-turn", content="tea", headers=K1)
+
+    assert (answered.status_code, answered.text) == (201, "sold 2")
+    assert (late.status_code, late.text) == (late_status, "sold 1")
+    assert (third.status_code, third.text) == (201, "sold 2")
+    assert third.headers["idempotency-replayed"] == "true"
+    assert ("command_lease_lost" in caplog.messages) is (late_status == 201)
+    assert till.executed == ["tea", "tea"]
+
+
+@pytest.mark.parametrize("late_status", [201, 500], ids=["answers", "fails"])
+async def test_a_late_end_while_another_has_taken_over_leaves_the_key_to_that_one(
+    till: Till, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, late_status: int
+) -> None:
+    first, second = await taken_over(till, client, late_status)
+
+    till.turns[1].set()
+    await first
+    third = await client.post("/in-turn", content="tea", headers=K1)
+    till.turns[2].set()
+    answered = await second
+    fourth = await client.post("/in-turn", content="tea", headers=K1)
+
+    assert (third.status_code, answered.text, fourth.text) == (409, "sold 2", "sold 2")
+    assert ("command_lease_lost" in caplog.messages) is (late_status == 201)
+    assert till.executed == ["tea", "tea"]
+
+
+async def taken_over(
+    till: Till, client: httpx.AsyncClient, late_status: int
+) -> list[asyncio.Task[httpx.Response]]:
+    """Have a second one take over from a first one that is late."""
+    till.late_status = late_status
+    first = await started(till, client)
     async with till.database.engine.begin() as connection:
         past = datetime(2020, 1, 1, tzinfo=UTC)  # as after a silence longer than the lease
         await connection.execute(update(idempotency).values(lease_until=past))
-    second = asyncio.create_task(client.post("/slow", content="tea", headers=K1))
+    return [first, await started(till, client)]
 
-    async def taken_over() -> bool:
-        return len(till.executed) == 2
 
-    await until(taken_over, "the take-over")
-    till.proceed.set()
-    await asyncio.gather(first, second)
-    third = await client.post("/slow", content="tea", headers=K1)
+async def started(till: Till, client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
+    """Send a command that waits for its turn, and let it come to its handler."""
+    till.turns[3].set()  # nobody is to come so far; whoever does must not wait
+    before = len(till.executed)
+    sent = asyncio.create_task(client.post("/in-turn", content="tea", headers=K1))
 
-    assert third.headers["idempotency-replayed"] == "true"
-    assert third.text == (await second).text
-    assert till.executed == ["tea", "tea"]
+    async def is_executed() -> bool:
+        return len(till.executed) > before
+
+    await until(is_executed, "the command comes to its handler")
+    return sent
 
 
 async def test_a_lease_is_renewed_while_the_application_works(
@@ -221,6 +286,39 @@ async def test_a_malformed_key_is_refused(till: Till, client: httpx.AsyncClient)
     answer = await client.post("/sale", headers={"Idempotency-Key": "two words"})
 
     assert (answer.status_code, till.executed) == (400, [])
+
+
+async def refusal(till: Till, headers: dict[str, str], **options: Any) -> httpx.Response:
+    """Send a command under a policy."""
+    till.open(till.app._sessions, **options)
+    transport = httpx.ASGITransport(till)
+    async with httpx.AsyncClient(transport=transport, base_url="http://till") as client:
+        return await client.post("/sale", content="tea", headers=headers)
+
+
+async def test_a_missing_key_is_refused_where_it_is_required(till: Till) -> None:
+    answer = await refusal(till, {}, required=True)
+
+    assert (answer.status_code, till.executed) == (400, [])
+    assert answer.json()["type"].endswith("idempotency-key-missing")
+
+
+async def test_a_body_over_the_limit_is_refused(database: Database, till: Till) -> None:
+    answer = await refusal(till, K1, request_limit=2)
+
+    assert (answer.status_code, till.executed) == (413, [])
+    assert answer.json()["type"].endswith("request-too-large")
+    assert await database.scalar("SELECT count(*) FROM idempotency") == 0
+
+
+async def test_a_key_over_the_quota_is_refused_and_an_old_one_is_answered(till: Till) -> None:
+    first = await refusal(till, K1, quota=1)
+    beyond = await refusal(till, {"Idempotency-Key": "k-2"}, quota=1)
+    again = await refusal(till, K1, quota=1)
+
+    assert (first.status_code, beyond.status_code, again.text) == (201, 429, first.text)
+    assert beyond.json()["type"].endswith("too-many-keys")
+    assert till.executed == ["tea"]
 
 
 @pytest.mark.parametrize("missing", ["principal", "authorize"])

@@ -86,22 +86,6 @@ async def test_cookies_and_credentials_are_neither_stored_nor_repeated(
     assert "planted-secret" not in stored
 
 
-async def test_a_commit_that_fails_gives_a_problem_and_never_the_answer(
-    database: Database, shop: Shop, client: httpx.AsyncClient
-) -> None:
-    if not database.is_postgres:
-        return  # SQLite looks at foreign keys only on demand
-    for _ in range(2):
-        answer = await client.post("/answers/lost-line", json=ORDER, headers=K1)
-
-        assert answer.status_code == 500
-        assert answer.json()["type"].endswith("command-not-committed")
-
-    assert shop.executed == ["lost-line", "lost-line"]
-    assert await database.order_ids() == []
-    assert await keys(database) == 0
-
-
 async def test_a_handler_that_rolls_back_has_its_answer_recorded(
     database: Database, shop: Shop, client: httpx.AsyncClient
 ) -> None:

@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from pillarbox import SQLAlchemyUnitOfWork
+from pillarbox.uow.joinable import NotJoinable
 from pillarbox.uow.joining import joined_transaction
-from pillarbox.uow.running import NotJoinable
 from tests.support.database import Database, on
-from tests.support.orders import Base, Order
+from tests.support.orders import Base, Basket, Order
 
 Sessions = async_sessionmaker[AsyncSession]
 
@@ -56,6 +56,26 @@ async def test_another_database_is_refused_unless_independent(
                 uow.session.add(Order(id="o-1"))
                 await uow.commit()
         await session.rollback()
+
+    assert await database.order_ids() == []
+
+
+async def test_a_session_with_a_second_database_is_refused_where_it_touches_that(
+    database: Database, elsewhere: str
+) -> None:
+    """It was in the transaction twice: the end of the block took for ever, and all of the process."""
+    async with elsewhere_sessions(database, elsewhere) as other, database.sessions() as session:
+        binds = {Basket: other.kw["bind"]}
+        async with joined_transaction(session) as running:
+            uow = SQLAlchemyUnitOfWork(async_sessionmaker(database.engine, binds=binds))
+            await uow.__aenter__()
+            await uow.repository(Order).save(Order.place("o-1"))
+            await uow.session.flush()
+            with pytest.raises(NotJoinable, match="pass independent=True"):
+                await uow.session.scalars(select(Basket.id))
+            assert len(running._begun) == 1
+        await session.commit()
+        await uow.__aexit__()
 
     assert await database.order_ids() == []
 

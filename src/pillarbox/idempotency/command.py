@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import InitVar, dataclass, field
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.util import greenlet_spawn
 
 from pillarbox.idempotency.answer import Answer
@@ -136,6 +136,9 @@ class Command:
         try:
             await (work if driver is None else hanging_up(driver, work))
         except _NotRecorded:
+            return CommandNotCommitted()
+        except PendingRollbackError:  # the connection was lost before, and nobody has minded
+            log.exception("command_not_committed")
             return CommandNotCommitted()
         except (DBAPIError, OSError) as error:
             log.exception("command_not_committed")

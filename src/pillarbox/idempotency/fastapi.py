@@ -6,6 +6,7 @@ recorded and committed with the effects before its first byte is sent.
 """
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,14 +17,23 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from starlette.exceptions import HTTPException
 
 from pillarbox.errors import InvalidConfig
-from pillarbox.idempotency.answer import NO_STORE, Answer, problem, replayed, to_keep
+from pillarbox.idempotency.answer import (
+    NO_STORE,
+    SERVER_ERROR,
+    Answer,
+    problem,
+    replayed,
+    to_keep,
+)
 from pillarbox.idempotency.command import ClaimLost, Command, opened
 from pillarbox.idempotency.decision import Decision, Execute, Refuse, Replay
 from pillarbox.idempotency.errors import (
     CommandInProgress,
+    CommandNotCommitted,
     IdempotencyError,
     IdempotencyKeyMissing,
     PrincipalMissing,
@@ -43,6 +53,8 @@ from pillarbox.idempotency.store import CommandStore
 from pillarbox.tenancy import DEFAULT_TENANT, Tenancy
 from pillarbox.uow.joining import joined_transaction
 from pillarbox.uow.running import RunningTransaction
+
+log = logging.getLogger(__name__)
 
 Endpoint = Callable[..., Any]
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -103,6 +115,18 @@ class _Admission:
                 return self.parts.refused(error)
             case _:
                 assert_never(decision)
+
+    def broken_off(self, error: Exception, *, is_answered: bool) -> Response:
+        """Say what is sent when the transaction did not come to its end; nothing is recorded."""
+        if isinstance(error, ClaimLost):
+            return self.overtaken()
+        if not self.command.executes:
+            raise error  # what became of the command before is told already, if anything did
+        if isinstance(error, DBAPIError | PendingRollbackError | OSError) and is_answered:
+            log.error("command_not_committed", exc_info=error)
+            return self.parts.refused(CommandNotCommitted())
+        self.parts.observer.ended("undone")
+        raise error
 
     def overtaken(self) -> Response:
         """Return the answer of whoever claimed the key while the handler had rolled back."""
@@ -195,7 +219,7 @@ async def _serve_without_key(parts: RouteParts, original: Handler, request: Requ
 
 async def _run(admission: _Admission, original: Handler) -> Response:
     """Run a command; record what it answers or raises, commit, and only then hand it over."""
-    command, request = admission.command, admission.request
+    command = admission.command
     response: Response | None = None
     raised: Exception | None = None
     try:
@@ -204,12 +228,14 @@ async def _run(admission: _Admission, original: Handler) -> Response:
             command.owner, asks_at_end=False, takes_event=True
         ) as running:
             try:
-                response = await original(request)
+                response = await original(admission.request)
             except Exception as error:  # noqa: BLE001 - it is raised again when the rest is settled
                 raised = error
-                response = await _rendered(request, error) if command.executes else None
-    except ClaimLost:
-        return admission.overtaken()
+                response = await _rendered(admission.request, error) if command.executes else None
+            if raised is None and command.executes and not _is_failure(response):
+                running.refuse_open_blocks()
+    except Exception as error:  # noqa: BLE001 - it is raised again if it is none of ours
+        return admission.broken_off(error, is_answered=response is not None)
     if isinstance(raised, ClaimLost):
         return admission.overtaken()
     failed = await _settle(admission, response, running)
@@ -219,6 +245,10 @@ async def _run(admission: _Admission, original: Handler) -> Response:
         raise raised or RuntimeError("a route without an answer")
     response.headers.setdefault(*NO_STORE)
     return response
+
+
+def _is_failure(response: Response | None) -> bool:
+    return response is None or response.status_code >= SERVER_ERROR
 
 
 async def _settle(

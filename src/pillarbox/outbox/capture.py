@@ -142,6 +142,11 @@ class SessionCapture:
         if any(map(self._uncaptured, self._aggregates.values())):
             self.write(at_once=at_once)  # what hooks of the last flush raised
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether a commit would write events."""
+        return bool(self._rows) or any(map(self._uncaptured, self._aggregates.values()))
+
     def write_early(self) -> None:
         """Write what waits before the commit, so that queries in the transaction see it."""
         self.write(at_once=True)

@@ -20,15 +20,21 @@ savepoint that begins with its first statement:
   back everything; if the handler caught the exception, the rest commits.
 - A second commit is refused as ever: `NoActiveUnitOfWork`.
 - Units of work one after the other are armed one after the other. One inside another is armed into
-  it: they end in the order in which a stack ends, and another order raises `UnitOfWorkError`. If
-  the outer one is undone after the inner one was armed, the inner one's work is gone too; then the
-  end of the block raises `UnitOfWorkError`, so that the owner does not commit a part.
+  it: they end in the order in which a stack ends, and another order raises `UnitOfWorkError`.
+- What is undone unseen is never committed. If the outer one, or a savepoint of its user's, is rolled
+  back after an inner one was armed in it, the inner one's work is gone too; so is what an inner one
+  has written that is still at work there, and what the outer one wrote while an inner one was at
+  work that is rolled back then. In these cases the end of the block raises `UnitOfWorkError`, so
+  that the owner does not commit a part. An inner one that has only read is refused what it does
+  later. What the owner wrote in a savepoint that is rolled back is written again by `restart`.
 - A unit of work that is still open when the block ends is rolled back, and says so when it is used.
-- One that has only read leaves no trace when it ends, also around others that were armed; unless it
-  is rolled back by a call, or one of its statements failed and aborted the transaction. A SELECT
-  that calls a function which may write, or holds a text with a call, counts as writing.
+- One that has only read leaves no trace when it ends, with the savepoints that it has open, also
+  around others that were armed; unless it is rolled back by a call, or one of its statements failed
+  and aborted the transaction. `reading.py` says what counts as reading.
+- An owner that commits before the blocks of its users end, as the idempotent route does, asks
+  `refuse_open_blocks`: what stands in an open `session.begin()` would be undone.
 - On another database, or as another user, it raises `NotJoinable`, because no transaction would
-  hold both; `independent=True` gives it a transaction of its own, here and there.
+  hold both, and so does a session with several where it touches the other one; `independent=True` gives it a transaction of its own, here and there.
 
 The block neither commits nor rolls back the owner's session. An exception passes through it.
 
@@ -49,8 +55,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
 from pillarbox.outbox.wakeup import wakeup_of
+from pillarbox.uow.joinable import OWNS
 from pillarbox.uow.owner import Owner, SessionOwner
-from pillarbox.uow.running import JOINED, OWNS, Joined, RunningTransaction, let_go
+from pillarbox.uow.running import JOINED, Joined, RunningTransaction, let_go
 
 _running: ContextVar[RunningTransaction | None] = ContextVar("pillarbox_running", default=None)
 
@@ -128,24 +135,31 @@ def is_over(session: AsyncSession) -> bool:
 
 @event.listens_for(Session, "after_begin")
 def _began(session: Session, transaction: SessionTransaction, connection: Connection) -> None:
-    del connection
     joined: Joined | None = session.info.get(JOINED)
-    if joined is not None and not transaction.nested:
-        joined.running.begin(joined)
+    if joined is not None:
+        joined.running.begin(joined, transaction, connection)
 
 
 @event.listens_for(Session, "before_commit")
 def _about_to_commit(session: Session) -> None:
     joined: Joined | None = session.info.get(JOINED)
-    if joined is not None and not session.in_nested_transaction():
+    if joined is None:
+        return
+    savepoint = session.get_nested_transaction()
+    if savepoint is None:
         joined.running.check_innermost(joined)
+    else:
+        joined.running.check_savepoint(savepoint)
 
 
 @event.listens_for(Session, "after_commit")
 def _committed(session: Session) -> None:
-    if session.in_nested_transaction():
-        return
     joined: Joined | None = session.info.get(JOINED)
+    savepoint = session.get_nested_transaction()
+    if savepoint is not None:
+        if joined is not None:
+            joined.running.released(savepoint)
+        return
     if joined is not None:
         joined.committed = True
     owned: RunningTransaction | None = session.info.pop(OWNS, None)
@@ -157,5 +171,9 @@ def _committed(session: Session) -> None:
 @event.listens_for(Session, "after_transaction_end")
 def _ended(session: Session, transaction: SessionTransaction) -> None:
     joined: Joined | None = session.info.get(JOINED)
-    if joined is not None and transaction.parent is None:
+    if joined is None:
+        return
+    if transaction.nested:
+        joined.running.rolled_back(transaction)
+    elif transaction.parent is None:
         joined.running.finish(joined)

@@ -20,11 +20,18 @@ def is_known_to_stand(connection: Connection) -> bool:
 
 
 def stands(connection: Connection) -> bool:
-    """Say whether a transaction can go on; asked in a greenlet, since it may ask the database."""
+    """Say whether a transaction can go on; asked in a greenlet, since it may ask the database.
+
+    Raises if it finds the connection lost: then nothing can, and what was done before is gone.
+    """
     if is_known_to_stand(connection):
         return True
     try:
         connection.execute(ANYTHING)
-    except (DBAPIError, PendingRollbackError):
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return False
+    except PendingRollbackError:
         return False
     return True
