@@ -1,7 +1,8 @@
 # Each target sets up all it needs. `make help` lists them.
 PYTHON_IN_VENV := .venv/bin/python
 SUITE ?= write
-WAITING_FAULTS := $(filter-out tests/faults,$(wildcard tests/*)) tests/faults/sagas tests/faults/readmodels
+ALONE := tests/faults tests/shop
+WAITING_FAULTS := $(filter-out $(ALONE),$(wildcard tests/*)) tests/faults/sagas tests/faults/readmodels
 # Without bytecode every process of a test compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -21,7 +22,7 @@ test: setup  ## Run the tests on the servers that are here
 
 test-faults: setup  ## Run the kill loops; those that mostly wait side by side, the others alone
 	@$(PYTHON_IN_VENV) -m pytest -m faults -n 3 --dist loadscope --no-loadscope-reorder $(WAITING_FAULTS) $(ARGS)
-	@$(PYTHON_IN_VENV) -m pytest -m faults tests/faults $(addprefix --ignore=,$(WAITING_FAULTS)) $(ARGS)
+	@$(PYTHON_IN_VENV) -m pytest -m faults $(ALONE) $(addprefix --ignore=,$(WAITING_FAULTS)) $(ARGS)
 
 servers: setup  ## Install the servers that do not come as wheels
 	@$(PYTHON_IN_VENV) -m pillarbox.servers install

@@ -11,8 +11,8 @@ _REST: Final = 90.0
 class Plan:
     """Seconds: of the run, between two troubles, of the outage, and for coming to rest.
 
-    After a kill it takes some seconds until others take over what the dead had in hand, so the last
-    third is kept for the end.
+    After an outage, as after a kill, it takes some seconds until all that waited has come to its
+    end, so the last third is kept for that.
     """
 
     limit: float | None
@@ -25,11 +25,11 @@ class Plan:
         """Make the plan for so many seconds.
 
         >>> Plan.of(30)
-        Plan(limit=30, pause=1.0, outage=4.0, rest=90.0)
+        Plan(limit=30, pause=0.75, outage=10.0, rest=90.0)
         """
         if seconds is None:
             return cls(None, 8.0, _OUTAGE, _REST)
-        return cls(seconds, max(seconds / 15 - 1, 0.5), min(_OUTAGE, seconds / 7.5), _REST)
+        return cls(seconds, max(seconds / 40, 0.5), min(_OUTAGE, seconds / 3), _REST)
 
     def order_seconds(self, passed: float) -> float | None:
         """Return how long customers go on ordering from now on; None is until somebody ends it."""

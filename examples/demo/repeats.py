@@ -36,11 +36,12 @@ async def repeat_messages(bus: str, database: str, service: str, count: int) -> 
 async def until_delivered(database: str, count: int) -> None:
     """Wait until so many events of a service are delivered: there is nothing to repeat before."""
     async with asyncio.timeout(_WAIT_SECONDS):
-        while await asyncio.to_thread(_delivered, database) < count:  # noqa: ASYNC110 - a server
+        while await asyncio.to_thread(delivered, database) < count:  # noqa: ASYNC110 - a server
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _delivered(database: str) -> int:
+def delivered(database: str) -> int:
+    """Count the events of a service that the broker has."""
     with psycopg.connect(database) as connection:
         [(found,)] = connection.execute(_COUNT).fetchall()
     return int(found)

@@ -120,6 +120,8 @@ def _sum_up(settings: Settings, ground: Ground, stage: Stage) -> int:
     wrong = [*complaints(result, done)]
     for line in wrong:
         stage.screen.say(line)
+    took = time.monotonic() - stage.opened
+    stage.screen.say(f"from the first order to this count it took {took:.1f} s")
     first = (result.first_event_at or time.time()) - settings.started_at
     print(last_line(result, done, first), flush=True)
     return 1 if wrong else 0

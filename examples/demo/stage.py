@@ -18,13 +18,15 @@ from examples.demo.troubles import Troubles
 from examples.demo.view import DRAW_SECONDS, Process, Rates, Scene, Screen
 
 CUSTOMERS: Final = 2
-PAUSE_SECONDS: Final = 0.25
+PAUSE_SECONDS: Final = 0.5
+FIRST_SECONDS: Final = 15.0
+_LOOK_SECONDS: Final = 0.1
 _KEYS: Final = "[k] kill a projector and a consumer   [b] stop the broker   [r] repeat   [q] end"
 
 
 @dataclass(slots=True)
 class Stage:
-    """One performance; `begun` is when the demo was started, by the monotonic clock."""
+    """One performance, by the monotonic clock: the demo was `begun`, and orders come from `opened`."""
 
     names: str
     owners: Mapping[str, str]
@@ -34,6 +36,7 @@ class Stage:
     plan: Plan
     screen: Screen
     begun: float
+    opened: float = 0.0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
@@ -45,6 +48,7 @@ class Stage:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.ended.set)
         self.screen.begin()
+        self.opened = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
                 with keys(lambda key: self._pressed(group, key)) as self.keyboard:
@@ -75,12 +79,21 @@ class Stage:
 
     async def _trouble(self) -> None:
         """Make each trouble once without being asked."""
+        await self._first_deliveries()
         for act in self.troubles.all:
             if await self._ended_within(self.plan.pause):
                 return
             await act()
         if self.keyboard:
             self.screen.say("that was everything; press a key to see it again")
+
+    async def _first_deliveries(self) -> None:
+        """Let some events through before anybody is killed, so that nobody waits to repeat them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                while not await self.troubles.can_repeat():
+                    if await self._ended_within(_LOOK_SECONDS):
+                        return
 
     async def _ended_within(self, seconds: float | None) -> bool:
         with suppress(TimeoutError):

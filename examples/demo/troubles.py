@@ -8,10 +8,9 @@ from typing import Final
 
 from examples.demo.crew import Crew, Part
 from examples.demo.customers import TENANTS, Customers
-from examples.demo.repeats import repeat_messages, until_delivered
+from examples.demo.repeats import delivered, repeat_messages, until_delivered
 from pillarbox.servers import Server
 
-OUTAGE_SECONDS: Final = 10.0
 REQUESTS: Final = 20
 MESSAGES: Final = 20
 _AT_ONCE: Final = 4
@@ -35,6 +34,11 @@ class Troubles:
     repeated_messages: int = 0
     broker_state: str = "up"
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def can_repeat(self) -> bool:
+        """Tell whether so many events are delivered that there is something to repeat."""
+        database = self.crew.databases["orders"].owner
+        return await asyncio.to_thread(delivered, database) >= MESSAGES
 
     async def kill(self) -> None:
         """Kill a projector and a consumer with -9, and start them again."""
@@ -82,7 +86,8 @@ class Troubles:
 
     @property
     def all(self) -> Sequence[Callable[[], Awaitable[None]]]:
-        return (self.kill, self.stop_broker, self.repeat)
+        # The outage comes last: what was killed is back by then, and finds the broker.
+        return (self.kill, self.repeat, self.stop_broker)
 
     def _choose(self, kind: str) -> Part:
         running = [each for each in self.crew.parts.values() if each.kind == kind and each.running]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import psycopg
@@ -17,6 +18,11 @@ from pillarbox.servers.ports import free_ports
 from tests.support.processes import until
 
 HEADERS = {"X-Tenant": "acme", "X-User": "ada"}
+SIMPLE = {"user_id": "ada", "product_id": "lamp", "quantity": 2, "total_amount": "19.80"}
+
+
+def key() -> dict[str, str]:
+    return {"Idempotency-Key": uuid4().hex}
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +92,16 @@ def orders(order_service: Part, orders_url: str) -> Iterator[httpx.Client]:
 def owner(shop_databases: Mapping[str, Database]) -> Iterator[psycopg.Connection]:
     with psycopg.connect(shop_databases["orders"].owner, autocommit=True) as connection:
         yield connection
+
+
+@contextmanager
+def orders_locked(owner: psycopg.Connection) -> Iterator[None]:
+    """Let commands wait before they can write their order."""
+    with owner.transaction():
+        owner.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+def waits(owner: psycopg.Connection) -> bool:
+    found = owner.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall()
+    return bool(found[0][0])

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -12,8 +13,9 @@ from examples.demo.crew import ROOT
 LAST_LINE = re.compile(
     r"orders=[1-9]\d* events=[1-9]\d* delivered=[1-9]\d* effects=[1-9]\d* kills=[1-9]\d* "
     r"outages=[1-9]\d* repeated_requests=[1-9]\d* repeated_messages=[1-9]\d* lost=0 "
-    r"duplicate_effects=0 out_of_order=0 seconds_to_first_event=\d+\.\d"
+    r"duplicate_effects=0 out_of_order=0 seconds_to_first_event=(\d+\.\d)"
 )
+TOOK = re.compile(r"from the first order to this count it took (\d+\.\d) s")
 
 
 def demo(environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -26,11 +28,18 @@ def demo(environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
 @pytest.mark.faults
 @pytest.mark.servers("postgres18", "nats")
 @pytest.mark.timeout(300)
-def test_kills_an_outage_and_repetitions_leave_every_order_ended_exactly_once() -> None:
-    ended = demo({"PILLARBOX_DEMO_SECONDS": "30"})
+def test_in_thirty_seconds_kills_repetitions_and_an_outage_leave_every_order_ended_once() -> None:
+    begun = time.time()
+    ended = demo({"PILLARBOX_DEMO_SECONDS": "30", "PILLARBOX_DEMO_STARTED": str(begun)})
 
     assert ended.returncode == 0, ended.stderr
-    assert LAST_LINE.fullmatch(ended.stdout.strip()), ended.stdout
+    last = LAST_LINE.fullmatch(ended.stdout.strip())
+    took = TOOK.search(ended.stderr)
+    assert last is not None, ended.stdout
+    assert took is not None, ended.stderr
+    assert "it stays down for 10 s" in ended.stderr
+    assert float(took[1]) <= 30.0, ended.stderr
+    assert float(last[1]) <= 15.0, ended.stderr
 
 
 @pytest.mark.parametrize(

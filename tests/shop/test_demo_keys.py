@@ -3,14 +3,14 @@
 import asyncio
 import os
 import termios
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 import pytest
 
 from examples.demo.keyboard import keys
 from examples.demo.plan import Plan
-from examples.demo.stage import Stage
+from examples.demo.stage import FIRST_SECONDS, Stage
 from examples.demo.view import Screen
 from tests.support.waiting import until
 
@@ -68,10 +68,22 @@ class Acts:
     async def repeat(self) -> None:
         self.done.append("repeat")
 
+    async def can_repeat(self) -> bool:
+        return False
+
+    @property
+    def all(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        return (self.kill, self.repeat, self.stop_broker)
+
+
+def stage_with(acts: Acts) -> Stage:
+    nothing = cast("Any", None)
+    return Stage("", {}, nothing, nothing, cast("Any", acts), Plan.of(None), Screen(), 0.0)
+
 
 async def test_each_key_does_again_what_the_demo_did_until_the_end_is_asked_for() -> None:
-    acts, nothing = Acts(), cast("Any", None)
-    stage = Stage("", {}, nothing, nothing, cast("Any", acts), Plan.of(None), Screen(), 0.0)
+    acts = Acts()
+    stage = stage_with(acts)
 
     async with asyncio.TaskGroup() as group:
         for key in "kbrkxqkbr":
@@ -79,3 +91,14 @@ async def test_each_key_does_again_what_the_demo_did_until_the_end_is_asked_for(
 
     assert acts.done == ["kill", "stop the broker", "repeat", "kill"]
     assert stage.ended.is_set()
+
+
+async def test_whoever_ends_it_before_the_first_delivery_is_not_kept_waiting() -> None:
+    acts = Acts()
+    stage = stage_with(acts)
+    stage._pressed(cast("Any", None), "q")
+
+    async with asyncio.timeout(FIRST_SECONDS / 3):
+        await stage._trouble()
+
+    assert acts.done == []

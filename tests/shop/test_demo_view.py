@@ -1,6 +1,7 @@
 """What the demo shows, plans and says at its end."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,10 +75,10 @@ def test_rates_are_those_of_the_last_seconds() -> None:
     assert events == pytest.approx(15 / 3)
 
 
-def test_a_short_run_keeps_a_third_of_its_time_for_the_end() -> None:
+def test_in_thirty_seconds_the_broker_is_away_for_ten_and_a_third_is_kept_for_the_end() -> None:
     plan = Plan.of(30)
 
-    assert (plan.outage, plan.pause) == (4.0, 1.0)
+    assert (plan.outage, plan.pause) == (10.0, 0.75)
     assert plan.order_seconds(12.0) == pytest.approx(7.5)
     assert plan.order_seconds(25.0) == 0
 
@@ -105,15 +106,35 @@ def test_the_last_line_has_every_figure() -> None:
     assert list(complaints(GOOD, DONE)) == []
 
 
+@pytest.mark.parametrize("name", ["kills", "outages"])
+def test_a_run_in_which_nothing_was_broken_is_no_success(name: str) -> None:
+    nothing: dict[str, Any] = {name: 0}
+
+    assert list(complaints(GOOD, replace(DONE, **nothing))) == [
+        f"there were no {name}, so this run proves nothing"
+    ]
+
+
+@pytest.mark.parametrize("name", ["orders", "effects"])
+def test_a_run_in_which_nothing_happened_is_no_success(name: str) -> None:
+    nothing: dict[str, Any] = {name: 0}
+
+    assert list(complaints(replace(GOOD, **nothing), DONE)) == [
+        f"there were no {name}, so this run proves nothing"
+    ]
+
+
 @pytest.mark.parametrize(
-    "done",
+    ("found", "said"),
     [
-        {"kills": 0, "outages": 1, "outage_possible": True},
-        {"kills": 2, "outages": 0, "outage_possible": True},
+        (Findings(lost=["order 1: still CREATED"]), "lost: order 1: still CREATED"),
+        (Findings(twice=["order 1: charged 2 times"]), "twice: order 1: charged 2 times"),
+        (Findings(unordered=["order 1: too late"]), "order: order 1: too late"),
     ],
+    ids=["lost", "duplicate-effects", "out-of-order"],
 )
-def test_a_run_that_showed_nothing_is_no_success(done: dict[str, Any]) -> None:
-    assert list(complaints(GOOD, Done(repeated_requests=1, repeated_messages=1, **done)))
+def test_whatever_is_found_is_no_success(found: Findings, said: str) -> None:
+    assert list(complaints(replace(GOOD, findings=found), DONE)) == [said]
 
 
 def test_a_broker_that_is_not_the_demos_own_need_not_have_been_stopped() -> None:

@@ -1,25 +1,23 @@
 """The order service over HTTP, in a process of its own."""
 
-import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import psycopg
 import pytest
-from sqlalchemy import create_engine
+from psycopg import sql
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.pool import NullPool
 
-from examples.demo.crew import Part
 from examples.demo.databases import Database
 from pillarbox import SyncSqlAlchemyOutbox
 from pillarbox.database import sync_url
+from tests.shop.conftest import SIMPLE, key, orders_locked, waits
 from tests.support.processes import until
 
-SIMPLE = {"user_id": "ada", "product_id": "lamp", "quantity": 2, "total_amount": "19.80"}
 WITH_ITEMS = {
     "user_id": "ada",
     "items": [
@@ -29,26 +27,9 @@ WITH_ITEMS = {
 }
 
 
-def key() -> dict[str, str]:
-    return {"Idempotency-Key": uuid4().hex}
-
-
 def events_of(owner: psycopg.Connection, order_id: str) -> list[tuple[str, Any]]:
     statement = "SELECT event_type, payload FROM outbox WHERE aggregate_id = %s ORDER BY seq"
     return owner.execute(statement, [order_id]).fetchall()
-
-
-@contextmanager
-def orders_locked(owner: psycopg.Connection) -> Iterator[None]:
-    """Let commands wait before they can write their order."""
-    with owner.transaction():
-        owner.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-        yield
-
-
-def waits(owner: psycopg.Connection) -> bool:
-    found = owner.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall()
-    return bool(found[0][0])
 
 
 def test_an_order_of_one_product_is_answered_with_its_state_and_recorded_with_its_event(
@@ -116,7 +97,8 @@ def test_a_request_that_comes_again_while_the_first_is_at_work_is_told_so(
             again = orders.post("/api/orders", json=SIMPLE, headers=headers)
         answer = first.result(30)
 
-    assert (again.status_code, "retry-after" in again.headers) == (409, True)
+    assert (again.status_code, again.headers["content-type"]) == (409, "application/problem+json")
+    assert "retry-after" in again.headers
     assert answer.status_code == 201
 
 
@@ -166,6 +148,47 @@ def test_what_waits_is_listed_for_its_tenant_and_counted_for_all(
     assert orders.get("/health/ready").json()["checks"] == {"database": "ok"}
 
 
+@contextmanager
+def locked_out(owner: psycopg.Connection, url: str) -> Iterator[None]:
+    """Keep the service out of its database."""
+    role = sql.Identifier(str(make_url(url).username))
+    owner.execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(role))
+    try:
+        owner.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s",
+            [make_url(url).username],
+        )
+        yield
+    finally:
+        owner.execute(sql.SQL("ALTER ROLE {} LOGIN").format(role))
+
+
+def test_a_service_without_its_database_is_alive_and_not_ready(
+    orders: httpx.Client, owner: psycopg.Connection, shop_databases: Mapping[str, Database]
+) -> None:
+    with locked_out(owner, shop_databases["orders"].service):
+        alive, ready = orders.get("/health/live"), orders.get("/health/ready")
+    again = orders.get("/health/ready")
+
+    assert (alive.status_code, alive.json()["status"]) == (200, "ok")
+    assert (ready.status_code, ready.json()["checks"]) == (503, {"database": "unreachable"})
+    assert again.status_code == 200
+
+
+def test_of_what_waits_the_oldest_fifty_are_listed_in_their_order(
+    orders: httpx.Client, shop_databases: Mapping[str, Database]
+) -> None:
+    engine = create_engine(sync_url(shop_databases["orders"].owner), poolclass=NullPool)
+    event: dict[str, Any] = {"event_type": "OrderArchived", "topic": "orders.order", "payload": {}}
+    with engine.begin() as connection:
+        outbox = SyncSqlAlchemyOutbox(connection, "umbrella", service="orders")
+        recorded = [str(outbox.add(**event, key=f"o-{number}")) for number in range(51)]
+
+    listed = orders.get("/api/outbox/pending", headers={"X-Tenant": "umbrella"}).json()
+
+    assert [each["id"] for each in listed] == recorded[:50]
+
+
 def test_an_event_that_a_script_recorded_over_a_plain_connection_waits_with_the_others(
     orders: httpx.Client, shop_databases: Mapping[str, Database]
 ) -> None:
@@ -189,16 +212,3 @@ def test_the_document_of_the_service_shows_the_key_and_the_problems(
     assert [each["in"] for each in keys] == ["header"]
     for status in ("400", "409", "422"):
         assert "application/problem+json" in command["responses"][status]["content"]
-
-
-def test_a_service_that_is_stopped_finishes_its_requests(
-    order_service: Part, orders: httpx.Client, owner: psycopg.Connection
-) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with orders_locked(owner):
-            answer = pool.submit(orders.post, "/api/orders", json=SIMPLE, headers=key())
-            until(lambda: waits(owner), "the request waits for the table")
-            assert order_service.process is not None
-            order_service.process.send_signal(signal.SIGTERM)
-        assert answer.result(30).status_code == 201
-    assert order_service.process.wait(30) == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from examples.shop.common.web import web_service
+from examples.shop.common.web import address_of, web_service
 from pillarbox import Pillarbox
 from pillarbox.errors import InvalidConfig
 
@@ -15,3 +15,8 @@ def test_a_service_that_could_not_see_what_waits_does_not_start(
 
     with pytest.raises(InvalidConfig, match="OPERATOR_DATABASE_URL is not set"):
         web_service(box)
+
+
+def test_a_service_is_on_port_8080_of_this_machine_unless_told_otherwise() -> None:
+    assert address_of({}) == ("127.0.0.1", 8080)
+    assert address_of({"HOST": "10.0.0.1", "PORT": "9000"}) == ("10.0.0.1", 9000)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 import uvicorn
@@ -15,6 +16,7 @@ from pillarbox.integrations.fastapi import health_router, tenant_from
 from pillarbox.ops import State
 
 DEFAULT_TENANT: Final = "main"
+DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 DRAIN_SECONDS: Final = 30
 
@@ -44,15 +46,21 @@ def web_service(box: Pillarbox) -> FastAPI:
     return app
 
 
-def serve(app: FastAPI) -> None:
+def address_of(environ: Mapping[str, str]) -> tuple[str, int]:
+    """Return host and port: `HOST` and `PORT`, or 8080 for this machine alone."""
+    return environ.get("HOST", DEFAULT_HOST), int(environ.get("PORT", DEFAULT_PORT))
+
+
+def serve(app: FastAPI, drain_seconds: int = DRAIN_SECONDS) -> None:
     """Serve on `PORT` until SIGTERM or Ctrl-C; requests at work have 30 seconds to end."""
+    host, port = address_of(os.environ)
     # uvicorn drains, and then raises the signal once more: that is the end, and a good one.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     uvicorn.run(
         app,
-        host=os.environ.get("HOST", "127.0.0.1"),
-        port=int(os.environ.get("PORT", DEFAULT_PORT)),
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        host=host,
+        port=port,
+        timeout_graceful_shutdown=drain_seconds,
         access_log=False,
         log_level="warning",
     )
