@@ -129,7 +129,8 @@ class StoredTasks:
                 f"no task is registered as {row.name!r}; register it, or wait for the process "
                 "that has it"
             )
-        async with asyncio.timeout(LIMIT.total_seconds()):
+        alone = self._books.transactions.alone()
+        async with asyncio.timeout(LIMIT.total_seconds()), alone:
             with answering_for_itself():
                 running = task.function(**row.arguments)
                 if running is not None:

@@ -157,6 +157,10 @@ class Transactions:
                 raise DatabaseAway(error) from error
             raise
 
+    def alone(self) -> AbstractAsyncContextManager[Any]:
+        """Keep transactions away from code of the user's where there is one connection for all."""
+        return self._turn if self._is_connection else nullcontext()
+
     def is_walled(self) -> bool:
         """Tell whether sessions see one tenant alone."""
         session = self._factory()
