@@ -127,7 +127,9 @@ def test_signals_are_no_errors_of_pillarbox() -> None:
 
 
 def context(**changes: str) -> Context:
-    envelope = MessageEnvelope("e-1", "OrderCreated", tenant_id=changes.get("tenant", "acme"))
+    envelope = MessageEnvelope(
+        changes.get("message_id", "e-1"), "OrderCreated", tenant_id=changes.get("tenant", "acme")
+    )
     return Context(
         consumer=changes.get("consumer", "payments"), envelope=envelope, session=AsyncSession()
     )
@@ -142,8 +144,16 @@ def test_an_effect_key_is_the_same_each_time_and_another_for_each_effect() -> No
         context().effect_key("refund"),
         context(consumer="mails").effect_key("charge"),
         context(tenant="other").effect_key("charge"),
+        context(message_id="e-2").effect_key("charge"),
     }
-    assert len(others | {key}) == 4
+    assert len(others | {key}) == 5
+
+
+def test_an_effect_key_is_the_same_in_every_release() -> None:
+    """The remote side knows old ones: `printf 'acme\\0payments\\0e-1\\0charge' | sha256sum`."""
+    key = context(tenant="acme", consumer="payments", message_id="e-1").effect_key("charge")
+
+    assert key == "d3b2fc8d9e1a2f71c0da508adab1bc70f95af47120faccb348b589ba50dc7f4c"
 
 
 def test_a_task_waits_in_the_context_for_the_commit() -> None:

@@ -1,6 +1,7 @@
 """The loop against the outside: a database that goes away, a full window, stale events."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,12 +15,14 @@ from sqlalchemy.pool import NullPool
 from pillarbox.bus.memory import MemoryMessageBus
 from pillarbox.bus.subscription import Reception
 from pillarbox.consumer.context import Context
+from pillarbox.consumer.lane import lane_of
 from pillarbox.consumer.metrics import ConsumerMetrics
 from pillarbox.database import async_url, sync_url
 from pillarbox.errors import InvalidConfig
 from pillarbox.measures import Distribution
 from pillarbox.schema import apply
 from pillarbox.servers import Postgres
+from pillarbox.tenancy import DEFAULT_TENANT
 from tests.consumer.rig import QUICK, Counting, Shop, record
 from tests.support.database import Database, on
 from tests.support.waiting import until
@@ -97,6 +100,30 @@ async def test_receiving_stops_when_the_window_is_full(shop: Shop) -> None:
     assert max(received) <= 10
 
 
+@on("postgres18+psycopg", "postgres18+asyncpg")
+async def test_a_key_of_another_lane_takes_effect_while_a_handler_waits(shop: Shop) -> None:
+    entered, opened = asyncio.Event(), asyncio.Event()
+    lanes = {lane_of((DEFAULT_TENANT, f"k{n}", ""), QUICK.lanes): f"k{n}" for n in range(100)}
+    slow, other, *_ = lanes.values()
+
+    async def handler(event: dict[str, Any], ctx: Context) -> None:
+        if ctx.envelope.key == slow:
+            entered.set()
+            await opened.wait()
+        await record(event, ctx)
+
+    shop.send("waits", slow)
+    async with shop.running(shop.loop(handler)):
+        await entered.wait()
+        shop.send("of another lane", other)
+        await until(lambda: shop.effects_are(1), "the other lane goes on", limit=10)
+        assert await shop.effects() == ["of another lane"]
+        opened.set()
+        await until(lambda: shop.effects_are(2), "both are done")
+
+    assert await shop.effects() == ["of another lane", "waits"]
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("policy", "applied", "parked"), [("apply", 4, 0), ("drop", 3, 0), ("park", 3, 1)]
@@ -154,19 +181,42 @@ async def test_a_hold_longer_than_the_broker_s_patience_is_refused(shop: Shop) -
 
 
 @BOTH
-async def test_an_inbox_that_forgets_before_the_broker_does_says_both_numbers(
-    shop: Shop, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("longest", "level", "words"),
+    [(timedelta(days=7), "WARNING", "again for 7 days"), (None, "INFO", "again at any time")],
+)
+async def test_an_inbox_that_forgets_before_the_broker_does_says_so_with_the_numbers_there_are(
+    shop: Shop,
+    caplog: pytest.LogCaptureFixture,
+    longest: timedelta | None,
+    level: str,
+    words: str,
 ) -> None:
-    week = Reception(orders_keys=True, hand_back_limit=None, longest_redelivery=timedelta(days=7))
-    shop.bus = MemoryMessageBus(reception=week)
+    """A broker that redelivers for ever has no number, and no retention would do: no warning."""
+    caplog.set_level(logging.INFO, logger="pillarbox.consumer")
+    reception = Reception(orders_keys=True, hand_back_limit=None, longest_redelivery=longest)
+    shop.bus = MemoryMessageBus(reception=reception)
 
     await shop.loop(config=replace(QUICK, retention_days=3)).drain()
 
     [said] = [line for line in caplog.records if line.message == "inbox_forgets_early"]
-    warning: str = vars(said)["warning"]
-    assert said.levelname == "WARNING"
-    assert "for 3 days" in warning
-    assert "for 7 days" in warning
+    told: str = vars(said)["warning"]
+    assert said.levelname == level
+    assert "for 3 days" in told
+    assert words in told
+
+
+@BOTH
+async def test_an_inbox_that_remembers_for_longer_than_the_broker_says_nothing(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pillarbox.consumer")
+    week = Reception(orders_keys=True, hand_back_limit=None, longest_redelivery=timedelta(days=7))
+    shop.bus = MemoryMessageBus(reception=week)
+
+    await shop.loop(config=replace(QUICK, retention_days=8)).drain()
+
+    assert "inbox_forgets_early" not in [line.message for line in caplog.records]
 
 
 @BOTH

@@ -17,10 +17,15 @@ ONE_LANE = replace(QUICK, lanes=1, on_parked="pass")
 POLICIES: list[Literal["drop", "park"]] = ["drop", "park"]
 
 
-def send(shop: Shop, message_id: str, version: int, key: str = "k") -> None:
+def send(shop: Shop, message_id: str, version: int, number: int = 1, key: str = "k") -> None:
     """Send an event of one order, whatever its key."""
     shop.send(
-        message_id, key, aggregate_type="order", aggregate_id="o", aggregate_version=str(version)
+        message_id,
+        key,
+        aggregate_type="order",
+        aggregate_id="o",
+        aggregate_version=str(version),
+        event_number=str(number),
     )
 
 
@@ -52,6 +57,23 @@ async def test_an_event_is_stale_by_another_of_its_batch_that_takes_effect(
     await shop.loop(config=replace(ONE_LANE, on_stale=policy)).drain()
 
     assert await shop.effects() == ["new", "newest"]
+    assert shop.seen.outcomes == {"new": 2, outcome: 1}
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("drop", "dropped"), ("park", "parked")])
+@pytest.mark.parametrize("number", [0, 1])
+async def test_an_event_of_a_version_is_stale_by_one_of_this_number_or_a_higher_one(
+    shop: Shop, policy: Literal["drop", "park"], outcome: Any, number: int
+) -> None:
+    config = replace(ONE_LANE, on_stale=policy)
+    send(shop, "applied", 3, 1)
+    await shop.loop(config=config).drain()
+
+    send(shop, "not above it", 3, number)
+    send(shop, "above it", 3, 2)
+    await shop.loop(config=config).drain()
+
+    assert await shop.effects() == ["applied", "above it"]
     assert shop.seen.outcomes == {"new": 2, outcome: 1}
 
 

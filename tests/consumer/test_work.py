@@ -1,6 +1,5 @@
 """One transaction for a batch: each message takes effect once, and a bad one costs only itself."""
 
-import asyncio
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -183,7 +182,16 @@ async def test_a_handler_that_asks_for_a_person_is_not_called_again(shop: Shop) 
     assert reason == "handler-asked: the customer is unknown"
 
 
-async def test_the_same_id_with_another_content_is_parked_and_not_applied(shop: Shop) -> None:
+def alarms(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the ids for which the alarm was raised that they have another content."""
+    said = [line for line in caplog.records if line.message == "content_mismatch"]
+    assert all(line.levelname == "WARNING" for line in said)
+    return [vars(line)["message_id"] for line in said]
+
+
+async def test_the_same_id_with_another_content_is_parked_and_not_applied(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     shop.send("m1", n=1)
     await shop.loop().drain()
 
@@ -193,12 +201,16 @@ async def test_the_same_id_with_another_content_is_parked_and_not_applied(shop: 
 
     assert await shop.effects() == ["m1", "m2"]
     assert await shop.count("inbox_parked", "reason = 'content-mismatch' AND holds_key = 0") == 1
+    assert alarms(caplog) == ["m1"]
 
 
 @pytest.mark.parametrize("key", ["k", None])
 @pytest.mark.parametrize("on_parked", ["hold", "pass"])
 async def test_another_content_under_the_id_of_a_parked_message_is_parked_too(
-    shop: Shop, on_parked: Literal["hold", "pass"], key: str | None
+    shop: Shop,
+    on_parked: Literal["hold", "pass"],
+    key: str | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def handler(event: dict[str, Any], ctx: Context) -> None:
         await record(event, ctx)
@@ -218,6 +230,7 @@ async def test_another_content_under_the_id_of_a_parked_message_is_parked_too(
     assert await shop.count("inbox_parked", parked) == 2
     assert await shop.count("inbox_parked") == 3
     assert shop.seen.outcomes == {"failed": 1, "parked": 3, "duplicate": 2}
+    assert alarms(caplog) == ["m1", "m1"]
 
 
 async def test_a_redelivery_finds_its_own_content_among_those_under_its_id(shop: Shop) -> None:
@@ -235,7 +248,9 @@ async def test_a_redelivery_finds_its_own_content_among_those_under_its_id(shop:
     assert shop.seen.outcomes == {"failed": 1, "parked": 2, "duplicate": 2}
 
 
-async def test_another_content_in_hand_behind_a_message_that_waits_is_not_lost(shop: Shop) -> None:
+async def test_another_content_in_hand_behind_a_message_that_waits_is_not_lost(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     """It goes to the table with the others, where its id is taken by what came before it."""
 
     async def handler(event: dict[str, Any], ctx: Context) -> None:
@@ -251,6 +266,7 @@ async def test_another_content_in_hand_behind_a_message_that_waits_is_not_lost(s
     assert await shop.count("inbox_parked", "message_id = 'm1' AND state = 'waiting'") == 1
     assert await shop.count("inbox_parked", "reason = 'content-mismatch' AND holds_key = 0") == 1
     assert await shop.count("inbox_parked") == 3
+    assert alarms(caplog) == ["m1"]
 
 
 @pytest.mark.parametrize(("amount", "parked"), [(7, 1), (8, 2)])
@@ -284,24 +300,3 @@ async def test_what_cannot_be_read_is_parked_with_its_code(shop: Shop) -> None:
     assert shop.seen.outcomes == {"parked": 2, "new": 1}
     assert await shop.count("inbox_parked", "reason = 'undecodable'") == 1
     assert await shop.count("inbox_parked", "reason = 'unknown-type'") == 1
-
-
-async def test_two_loops_with_the_same_messages_at_once_have_one_effect_for_each(
-    shop: Shop,
-) -> None:
-    """Two groups stand for two members of which neither knows that the other has the messages."""
-    other = Shop(shop.database)
-    for n in range(50):
-        for one in (shop, other):
-            one.send(f"m{n}", key=f"k{n % 5}", n=n)
-
-    async with asyncio.TaskGroup() as group:
-        for one in (shop, other):
-            group.create_task(one.loop(config=replace(QUICK, batch_size=3)).drain())
-
-    assert sorted(await shop.effects()) == sorted(f"m{n}" for n in range(50))
-    for key in range(5):
-        assert await shop.effects(f"k{key}") == [f"m{n}" for n in range(50) if n % 5 == key]
-    both = (shop.seen.outcomes, other.seen.outcomes)
-    assert sum(found.get("new", 0) for found in both) == 50
-    assert sum(found.get("duplicate", 0) for found in both) == 50

@@ -88,6 +88,13 @@ def test_a_content_id_is_a_sha_256_of_routing_key_and_body() -> None:
     assert content_id("ab", b"c") != content_id("a", b"bc")
 
 
+def test_a_content_id_is_the_same_in_every_release() -> None:
+    """Inboxes know old ones: `printf '\\0\\0\\0\\rorder.created{"order_id":"1"}' | sha256sum`."""
+    made = content_id("order.created", b'{"order_id":"1"}')
+
+    assert made == "28b5d8f655f1e119083865ab2469cabf6e28fe198dda341c8281ac1633f87306"
+
+
 def test_bytes_are_hashed_as_they_came() -> None:
     body = b'{"b": 1, "a": 2}'
 

@@ -1,5 +1,6 @@
 """The inbox by hand, on sessions and connections of every database."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -152,6 +153,32 @@ async def test_the_same_id_with_other_content_raises_the_alarm(
     assert (error.stored_hash, error.given_hash) == (content_hash(PAYLOAD), content_hash(other))
     assert [record.message for record in caplog.records] == ["content_mismatch"]
     assert "9.90" not in str(error) + caplog.text
+
+
+@pytest.mark.parametrize("ask", ["claim", "is_processed", "claim_many"])
+async def test_a_duplicate_is_told_without_its_content(
+    target: Target, ask: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="pillarbox.inbox")
+    inbox = SqlAlchemyInbox(target, consumer="payments")
+    batch = [
+        InboxMessage(message_id=one, event_type="T", payload=PAYLOAD) for one in ("m-1", "m-2")
+    ]
+    ways: dict[str, Callable[[], Awaitable[object]]] = {
+        "claim": lambda: inbox.claim("m-1", event_type="T", payload=PAYLOAD),
+        "is_processed": lambda: inbox.is_processed("m-1", payload=PAYLOAD),
+        "claim_many": lambda: inbox.claim_many(batch),
+    }
+    await inbox.claim("m-1", event_type="T", payload=PAYLOAD)
+    assert caplog.records == []
+
+    await ways[ask]()
+
+    [said] = caplog.records
+    assert (said.message, said.levelname) == ("duplicate_message", "DEBUG")
+    told = {name: vars(said)[name] for name in ("tenant_id", "consumer", "message_id")}
+    assert told == {"tenant_id": "default", "consumer": "payments", "message_id": "m-1"}
+    assert "9.90" not in str(vars(said))
 
 
 async def test_the_same_content_written_otherwise_is_a_plain_duplicate(target: Target) -> None:

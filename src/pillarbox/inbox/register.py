@@ -56,6 +56,7 @@ class Register:
         found = self._hashes(connection, place, [stored])
         if stored in found:
             _refuse_other(place, stored, found[stored], given)
+            _tell_duplicate(place, stored)
         return stored in found
 
     def mark(self, message: InboxMessage) -> InboxRecord:
@@ -75,7 +76,7 @@ class Register:
         if self._insert(connection, place, row) is not None:
             return True
         self._compare(connection, place, [row])
-        log.debug("duplicate_message", extra={**place, "message_id": row.message_id})
+        _tell_duplicate(place, row.message_id)
         return False
 
     def claim_many(self, messages: Iterable[InboxMessage]) -> set[Key]:
@@ -90,6 +91,9 @@ class Register:
         new = set(connection.scalars(insert, {**place, "messages": written}))
         if len(new) < len(given):
             self._compare(connection, place, [row for _, row in given])
+        for row in rows if len(new) < len(rows) else ():
+            if row.message_id not in new:
+                _tell_duplicate(place, row.message_id)
         return {message_id for message_id, row in given if row.message_id in new}
 
     def find(self, message_id: Key) -> InboxRecord | None:
@@ -178,6 +182,10 @@ class Register:
             info[_TENANT] = (running, tenant_id)
         # Each time: a savepoint that was rolled back has taken the setting with it.
         enter_tenant(connection, tenant_id)
+
+
+def _tell_duplicate(place: Mapping[str, str], message_id: str) -> None:
+    log.debug("duplicate_message", extra={**place, "message_id": message_id})
 
 
 def _refuse_other(

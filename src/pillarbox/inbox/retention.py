@@ -18,11 +18,15 @@ def retention_warning(
     """
     if longest_redelivery is not None and longest_redelivery < retention:
         return None
-    again = "at any time" if longest_redelivery is None else f"for {_days(longest_redelivery)}"
+    if longest_redelivery is None:
+        again = "at any time"
+        remedy = "no retention is long enough: limit how long the broker keeps messages"
+    else:
+        again = f"for {_days(longest_redelivery)}"
+        remedy = "keep records for longer, or messages for a shorter time"
     return (
         f"the inbox of consumer {consumer!r} remembers messages for {_days(retention)}, and the "
-        f"broker may deliver one again {again}: it would take effect twice; keep records for "
-        "longer, or messages for a shorter time"
+        f"broker may deliver one again {again}: it would take effect twice; {remedy}"
     )
 
 
