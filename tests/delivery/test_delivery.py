@@ -247,7 +247,8 @@ async def test_events_that_come_back_behind_a_retried_one_break_no_order(shop: S
     shop.refuse([first], Refused("too-large", "it is"))
     watch = Watch()
 
-    async with shop.configured(retry_delay=0.2, retry_delay_max=0.2).projecting(observer=watch):
+    shop.configured(retry_delay=0.2, retry_delay_max=0.2, max_retry_attempts=100)
+    async with shop.projecting(observer=watch):
         await shop.status([first], "FAILED")
         shop.bus.recover()
         await shop.sent(ids)

@@ -57,8 +57,11 @@ async def test_a_long_queue_behind_a_failure_comes_back_in_chunks_in_order(
     ids = await shop.add(*["a"] * 20)
     shop.refuse([ids[0]], TOO_LARGE, times=2)
 
+    async def failed() -> bool:  # it is FAILED for a moment only
+        return (await shop.attempts())[ids[0]] > 0
+
     async with shop.projecting():
-        await shop.status(ids[:1], "FAILED")
+        await until(failed, "an attempt that failed")
         ids += await shop.add(*["a"] * 10)
         await shop.sent(ids, limit=30)
 
