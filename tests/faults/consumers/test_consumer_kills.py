@@ -47,7 +47,8 @@ def test_kills_freezes_stops_and_replays_leave_each_effect_once(
     assert report.duplicates > 0
     assert report.retried > 0
     assert drill.done == Counter(TASKS)
-    assert bank.moves() > 0  # shares changed hands all the while
+    if broker != "pulsar":  # which settles by itself who has which key, and tells nobody
+        assert bank.moves() > 0  # shares changed hands all the while
 
 
 def replay(bank: Bank) -> None:
